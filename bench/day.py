@@ -100,8 +100,10 @@ class _Partition:
         snapshot = self.state.snapshot
         at = snapshot.segments.index(inputs[0])
         left = (*snapshot.segments[:at], made, *snapshot.segments[at + len(inputs) :])
-        gone = {f"{now_ms}-{item.path}": item.remove(now_ms, data_change=False) for item in inputs}
-        removed = replace(snapshot, segments=left, tombstones={**snapshot.tombstones, **gone})
+        gone = [
+            changed(item.remove(now_ms, data_change=False), path=f"{now_ms}-{item.path}") for item in inputs
+        ]
+        removed = replace(snapshot, segments=left, tombstones=snapshot.tombstones.after(gone))
         self._become(removed.pruned(now_ms, producer_expiration_ms=_HOUR_MS))
         self.unmarked += len(inputs)
         self.commits.append(now_ms)

@@ -71,7 +71,8 @@ PROPERTY_CLUSTER = "lakelog.cluster"
 PROPERTY_REMOTE_ROOT = "lakelog.remoteRoot"
 PROPERTY_REMOTE_OWNER = "lakelog.remoteOwner"
 PROPERTY_FILE_RETENTION = "delta.deletedFileRetentionDuration"
-_TXN_PRODUCER = re.compile(r"lakelog\.producer\.(\d+)\.(seq|end)")
+PRODUCER_TXN = r"lakelog\.producer\.(?P<id>0|[1-9][0-9]{0,18})\.(?P<kind>seq|end)"
+_TXN_PRODUCER = re.compile(PRODUCER_TXN)
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")

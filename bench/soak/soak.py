@@ -96,7 +96,11 @@ def soak(plan: Plan, directory: Path) -> Result:
     with ExitStack() as stack:
         bucket = stack.enter_context(Bucket(directory))
         # Gateways, jobs, Spark and its workers find the store by these.
-        os.environ.update(bucket.environment, LAKELOG_PEER_SECRET=SystemClock().random_hex(32))
+        os.environ.update(
+            bucket.environment,
+            LAKELOG_PEER_SECRET=SystemClock().random_hex(32),
+            MALLOC_ARENA_MAX="2",  # as all files of deploy/ have it
+        )
         return _Soak(plan, directory, bucket, stack).run()
 
 

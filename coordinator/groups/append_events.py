@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from coordinator.groups.partition_append import PartitionAppend
 from ingest.writer import AppendOutcome
 from log_tables.errors import CorruptSegment, TransactionLost
-from log_tables.table.snapshot import ProducerState
+from log_tables.table.txns import ProducerState
 
 Loss = CorruptSegment | TransactionLost
 """Why records of a committed transaction cannot be appended as things stand."""

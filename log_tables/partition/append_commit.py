@@ -19,7 +19,8 @@ from log_tables.rows import as_batches
 from log_tables.segments import segment as segments
 from log_tables.segments.segment import SegmentLimits, SegmentStats, SegmentWriter
 from log_tables.table.commit import Commit, CommitInfo, ProducedBatch, Txn
-from log_tables.table.snapshot import ProducerState, Segment, Snapshot
+from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.txns import ProducerState
 
 
 def in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:

@@ -5,7 +5,6 @@ sequence 0, so that a first batch that was lost is never skipped. Producers of l
 clients never share an id, whatever id a client sends.
 """
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -23,7 +22,8 @@ from log_tables.limits import (
 )
 from log_tables.rows import Records, bytes_of, count_of
 from log_tables.table.commit import ProducedBatch
-from log_tables.table.snapshot import ProducerState, Snapshot
+from log_tables.table.snapshot import Snapshot
+from log_tables.table.txns import ProducerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,11 @@ class Sequencer:
     term: int
     log_end: int = field(init=False)
     _producers: dict[int, ProducerState] = field(init=False, default_factory=dict)
-    _batches: dict[int, deque[ProducedBatch]] = field(init=False, default_factory=dict)
+    _batches: dict[int, tuple[ProducedBatch, ...]] = field(init=False, default_factory=dict)
+    _begin: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.log_end = self.snapshot.high_watermark
+        self.log_end = self._begin = self.snapshot.high_watermark
 
     def sequence(self, request: AppendRequest) -> SequencedAppend:
         """The next offsets for `request`.
@@ -148,7 +149,7 @@ class Sequencer:
 
     def _repeat(self, stamp: ProducerStamp, count: int) -> "_Repeat | None":
         """Where a repeated batch was appended first; None when `stamp` is the next in turn."""
-        known = self._producers.get(stamp.id) or self.snapshot.producer(stamp.id)
+        known = self._known(stamp.id)
         _check_whose(stamp, known)
         if known is not None and stamp.epoch < known.epoch:
             raise StaleProducerEpoch(
@@ -172,17 +173,32 @@ class Sequencer:
         )
 
     def _remember(self, stamp: ProducerStamp, base: int, count: int) -> None:
+        before = self._newest(stamp.id)
         self._producers[stamp.id] = _after(stamp, count, base + count)
-        batches = self._batches.get(stamp.id)
-        if batches is None:
-            batches = self._batches[stamp.id] = deque(maxlen=PRODUCER_BATCHES)
-        batches.append(ProducedBatch(stamp.id, stamp.epoch, stamp.sequence, base, count))
+        if before or stamp.sequence != 0:
+            batch = ProducedBatch(stamp.id, stamp.epoch, stamp.sequence, base, count)
+            self._batches[stamp.id] = (*before, batch)[-PRODUCER_BATCHES:]
+
+    def _known(self, producer_id: int) -> ProducerState | None:
+        return self._producers.get(producer_id) or self.snapshot.producer(producer_id)
+
+    def _newest(self, producer_id: int) -> tuple[ProducedBatch, ...]:
+        """The newest batches of a producer that this term has sequenced, the oldest one first.
+
+        One that is alone and begins at sequence 0 is told by the state of its producer, and not kept: each
+        request with an Idempotency-Key is such a batch.
+        """
+        kept, state = self._batches.get(producer_id), self._known(producer_id)
+        if kept is not None or state is None or state.end_offset <= self._begin:
+            return kept or ()
+        count = state.next_sequence
+        return (ProducedBatch(producer_id, state.epoch, 0, state.end_offset - count, count),)
 
     def _place(self, stamp: ProducerStamp, count: int, end_offset: int | None) -> int | None:
         """The first offset of a batch that is in the log, as far as this term knows; `end_offset` is that
         behind it if it ends with the newest one.
         """
-        batches = self._batches.get(stamp.id, ())
+        batches = self._newest(stamp.id)
         for batch in batches:
             if (batch.epoch, batch.sequence, batch.count) == (stamp.epoch, stamp.sequence, count):
                 return batch.base_offset
@@ -194,15 +210,15 @@ class Sequencer:
         """How many more batches of a producer are to be known, which earlier terms have appended, and the
         sequence at which those of this term begin, None without any; None if all are known.
         """
-        batches = self._batches.get(stamp.id, ())
+        batches = self._newest(stamp.id)
         left = PRODUCER_BATCHES - len(batches)
         if left == 0 or (batches and batches[0].epoch != stamp.epoch):
             return None
         return left, batches[0].sequence if batches else None
 
-    def forget(self, snapshot: Snapshot, named: frozenset[int]) -> None:
+    def forget(self, snapshot: Snapshot) -> None:
         """Go on from `snapshot`, of this term: it has the state of all producers but those that have sent
-        records since, and those that are forgotten. It names the producers `named`.
+        records since, and those that are forgotten.
         """
         self.snapshot = snapshot
         durable = snapshot.high_watermark
@@ -210,9 +226,7 @@ class Sequencer:
             number: state for number, state in self._producers.items() if state.end_offset > durable
         }
         self._batches = {
-            number: batches
-            for number, batches in self._batches.items()
-            if number in named or number in self._producers
+            number: batches for number, batches in self._batches.items() if self._known(number) is not None
         }
 
 

@@ -47,6 +47,7 @@ from log_tables.table.commit import Commit, put_commit
 from log_tables.table.delta_log import commit_info, new_table_id
 from log_tables.table.invariant import broken_state, gaps
 from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.tombstones import Tombstones
 from log_tables.topic_table.topic_table import create_topic_table
 
 Progress = Callable[[int, int], None]
@@ -223,8 +224,8 @@ def _own(cut: Cut, directory: str) -> Snapshot:
         here,
         metadata=msgspec.structs.replace(here.metadata, configuration=configuration),
         segments=(*cut.moved(directory), *here.segments),
-        txns={app_id: txn for app_id, txn in here.txns.items() if app_id != TXN_TIERED},
-        tombstones={},
+        txns=here.txns.without(TXN_TIERED),
+        tombstones=Tombstones(),
     )
     begin = max(made.log_start, made.cleaned)
     broken = [*broken_state(made), *gaps(made, begin, made.high_watermark)]

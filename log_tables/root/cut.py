@@ -202,7 +202,7 @@ def _from(here: Snapshot, log_start: int) -> Snapshot:
     return replace(
         here,
         segments=tuple(item for item in here.segments if item.last_offset >= log_start),
-        txns={**here.txns, TXN_LOG_START: Txn(TXN_LOG_START, log_start)},
+        txns=here.txns.after([Txn(TXN_LOG_START, log_start)]),
     )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from log_tables.cluster.group_log import Intent, IntentKey, Key, TransactionsKey, TransactionsValue, Value
-from log_tables.table.snapshot import ProducerState, Snapshot
+from log_tables.table.snapshot import Snapshot
+from log_tables.table.txns import ProducerState
 
 States = Mapping[int, ProducerState]
 """The producers of a partition, by id."""

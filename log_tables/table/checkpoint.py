@@ -21,7 +21,13 @@ from log_tables.layout import (
     log_directory,
 )
 from log_tables.store.store import Store
-from log_tables.table.commit import Add, Format, Metadata, Protocol, Remove, Txn
+from log_tables.table.commit import Add, Format, Metadata, Protocol, Remove
+from log_tables.table.tombstones import REMOVE, Tombstones
+from log_tables.table.txns import Txns
+
+_ROWS = 32_768
+"""So many rows are made or read at once: each has a null for every other kind of action, which takes 150
+bytes."""
 
 _MAP = pa.map_(pa.string(), pa.string())
 _STRINGS = pa.list_(pa.string())
@@ -57,21 +63,11 @@ _ADD = pa.struct(
         ("stats", pa.string()),
     ]
 )
-_REMOVE = pa.struct(
-    [
-        ("path", pa.string()),
-        ("deletionTimestamp", pa.int64()),
-        ("dataChange", pa.bool_()),
-        ("extendedFileMetadata", pa.bool_()),
-        ("partitionValues", _MAP),
-        ("size", pa.int64()),
-    ]
-)
 _SCHEMA = pa.schema(
     [
         ("txn", _TXN),
         ("add", _ADD),
-        ("remove", _REMOVE),
+        ("remove", REMOVE),
         ("metaData", _METADATA),
         ("protocol", _PROTOCOL),
     ]
@@ -94,9 +90,9 @@ class Checkpoint:
     version: int
     protocol: Protocol
     metadata: Metadata
-    txns: Sequence[Txn]
+    txns: Txns
     adds: Sequence[Add]
-    removes: Sequence[Remove]
+    removes: Tombstones
 
 
 def write_checkpoint(store: Store, table: str, checkpoint: Checkpoint) -> None:
@@ -113,22 +109,22 @@ def encode(checkpoint: Checkpoint) -> bytes:
     kinds = {
         "protocol": _structs([checkpoint.protocol], _PROTOCOL),
         "metaData": _metadata(checkpoint.metadata),
-        "txn": _txns(checkpoint.txns),
+        "txn": pa.StructArray.from_arrays(checkpoint.txns.columns(), fields=list(_TXN)),
         "add": _adds(checkpoint.adds),
-        "remove": _removes(checkpoint.removes),
+        "remove": checkpoint.removes.rows(),
     }
-    total = sum(len(column) for column in kinds.values())
-    columns: dict[str, pa.Array] = {}
-    start = 0
-    for name, column in kinds.items():
-        rest = total - start - len(column)
-        parts = [pa.nulls(start, column.type), column, pa.nulls(rest, column.type)]
-        columns[name] = pa.concat_arrays(parts)
-        start += len(column)
     sink = io.BytesIO()
-    table = pa.table([columns[field.name] for field in _SCHEMA], schema=_SCHEMA)
-    pq.write_table(table, sink, compression="snappy", write_page_checksum=True)
+    with pq.ParquetWriter(sink, _SCHEMA, compression="snappy", write_page_checksum=True) as writer:
+        for name, column in kinds.items():
+            for start in range(0, len(column), _ROWS):
+                writer.write_batch(_only(name, column.slice(start, _ROWS)))
     return sink.getvalue()
+
+
+def _only(name: str, column: pa.StructArray) -> pa.RecordBatch:
+    """Rows of one kind of action."""
+    nulls = (column if field.name == name else pa.nulls(len(column), field.type) for field in _SCHEMA)
+    return pa.record_batch([*nulls], schema=_SCHEMA)
 
 
 def _structs(items: Sequence[Protocol], kind: pa.StructType) -> pa.Array:
@@ -145,15 +141,6 @@ def _metadata(metadata: Metadata) -> pa.Array:
     return pa.array([row], _METADATA)
 
 
-def _txns(txns: Sequence[Txn]) -> pa.Array:
-    columns = [
-        pa.array([txn.app_id for txn in txns], pa.string()),
-        pa.array([txn.version for txn in txns], pa.int64()),
-        pa.array([txn.last_updated for txn in txns], pa.int64()),
-    ]
-    return pa.StructArray.from_arrays(columns, fields=list(_TXN))
-
-
 def _adds(adds: Sequence[Add]) -> pa.Array:
     columns = [
         pa.array([add.path for add in adds], pa.string()),
@@ -165,18 +152,6 @@ def _adds(adds: Sequence[Add]) -> pa.Array:
         pa.array([add.stats for add in adds], pa.string()),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(_ADD))
-
-
-def _removes(removes: Sequence[Remove]) -> pa.Array:
-    columns = [
-        pa.array([remove.path for remove in removes], pa.string()),
-        pa.array([remove.deletionTimestamp for remove in removes], pa.int64()),
-        pa.array([False] * len(removes), pa.bool_()),
-        pa.array([True] * len(removes), pa.bool_()),
-        pa.array([list((remove.partitionValues or {}).items()) for remove in removes], _MAP),
-        pa.array([remove.size for remove in removes], pa.int64()),
-    ]
-    return pa.StructArray.from_arrays(columns, fields=list(_REMOVE))
 
 
 def hinted_version(store: Store, table: str) -> int | None:
@@ -215,15 +190,15 @@ def decode(data: bytes, version: int, table: str) -> Checkpoint:
     """The checkpoint in the bytes of a Parquet file, of ours or of another writer. Raises CorruptLog."""
     try:
         content = _read(data)
-        protocol = _present(content, "protocol").to_pylist()[0]
-        metadata = _present(content, "metaData").to_pylist()[0]
+        protocol = content["protocol"].to_pylist()[0]
+        metadata = content["metaData"].to_pylist()[0]
         return Checkpoint(
             version,
             msgspec.convert(protocol, Protocol),
             _decode_metadata(metadata),
-            _decode_txns(_present(content, "txn")),
-            _decode_adds(_present(content, "add")),
-            _decode_removes(_present(content, "remove")),
+            Txns.of_columns(*_fields(content["txn"], "appId", "version", "lastUpdated")),
+            _decode_adds(content["add"]),
+            _decode_removes(content["remove"]),
         )
     except _UNREADABLE as error:
         raise CorruptLog(
@@ -245,15 +220,17 @@ _UNREADABLE = (
 )
 
 
-def _read(data: bytes) -> pa.Table:
+def _read(data: bytes) -> dict[str, pa.StructArray]:
+    """The actions of each kind."""
+    found = dict[str, list[pa.StructArray]]((name, []) for name in _SCHEMA.names)
     # Not pq.read_table: that loads Arrow's datasets at its first call, which takes as long as the rest.
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-        return file.read(use_threads=False)
-
-
-def _present(content: pa.Table, name: str) -> pa.StructArray:
-    column = content.column(name).combine_chunks()
-    return column.filter(column.is_valid())
+        kinds = {name: file.schema_arrow.field(name).type for name in _SCHEMA.names}
+        for batch in file.iter_batches(_ROWS, columns=_SCHEMA.names, use_threads=False):
+            for name, parts in found.items():
+                column = batch.column(name)
+                parts.append(column.filter(column.is_valid()))
+    return {name: pa.chunked_array(parts, kinds[name]).combine_chunks() for name, parts in found.items()}
 
 
 def _decode_metadata(row: dict[str, object]) -> Metadata:
@@ -268,9 +245,8 @@ def _decode_metadata(row: dict[str, object]) -> Metadata:
     return msgspec.convert(fixed, Metadata)
 
 
-def _decode_txns(column: pa.StructArray) -> list[Txn]:
-    fields = (column.field(name).to_pylist() for name in ("appId", "version", "lastUpdated"))
-    return [Txn(*row) for row in zip(*fields, strict=True)]
+def _fields(column: pa.StructArray, *names: str) -> list[pa.Array]:
+    return [column.field(name) for name in names]
 
 
 def _decode_adds(column: pa.StructArray) -> list[Add]:
@@ -294,10 +270,10 @@ def _decode_maps(column: pa.MapArray) -> list[dict[str, str] | None]:
     ]
 
 
-def _decode_removes(column: pa.StructArray) -> list[Remove]:
-    fields = (column.field(name).to_pylist() for name in ("path", "deletionTimestamp", "size"))
+def _decode_removes(column: pa.StructArray) -> Tombstones:
+    fields = (each.to_pylist() for each in _fields(column, "path", "deletionTimestamp", "size"))
     values = _decode_maps(column.field("partitionValues"))
-    return [
+    return Tombstones(
         Remove(path, False, deleted, size, True, value or {})
         for path, deleted, size, value in zip(*fields, values, strict=True)
-    ]
+    )

@@ -5,6 +5,7 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
@@ -29,6 +30,10 @@ VACUUM = "VACUUM"
 """The one operation of ours without actions: its commit only makes older ones that are in flight lose."""
 
 _PUT_RETRIES = Backoff(PUT_RETRY_PAUSE_S, max_s=PUT_RETRY_LIMIT_S)
+
+
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A `long` of Delta."""
 
 
 class ProducedBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -91,14 +96,14 @@ class Txn(
     """
 
     app_id: str
-    version: int
-    last_updated: int | None = None
+    version: _Int64
+    last_updated: _Int64 | None = None
 
 
 class Add(msgspec.Struct, frozen=True):
     path: str
-    size: int
-    modificationTime: int  # noqa: N815
+    size: _Int64
+    modificationTime: _Int64  # noqa: N815
     dataChange: bool  # noqa: N815
     stats: str | None = None
     tags: dict[str, str] | None = None
@@ -108,8 +113,8 @@ class Add(msgspec.Struct, frozen=True):
 class Remove(msgspec.Struct, frozen=True):
     path: str
     dataChange: bool  # noqa: N815
-    deletionTimestamp: int | None = None  # noqa: N815
-    size: int | None = None
+    deletionTimestamp: _Int64 | None = None  # noqa: N815
+    size: _Int64 | None = None
     extendedFileMetadata: bool | None = None  # noqa: N815
     partitionValues: dict[str, str | None] | None = None  # noqa: N815
 

@@ -5,7 +5,7 @@ the log commit by commit.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -29,20 +29,12 @@ from log_tables.layout import (
     TXN_TIERED,
     VALUE,
     is_data_file,
-    producer_end_txn,
-    producer_of_txn,
-    producer_sequence_txn,
-)
-from log_tables.limits import (
-    BRIEF_PRODUCER_ID_MIN,
-    BRIEF_PRODUCER_MAX_MS,
-    BRIEF_PRODUCER_MIN_MS,
-    PRODUCER_ID_MAX,
-    TOMBSTONE_RETENTION_MS,
 )
 from log_tables.record import timestamp_us
 from log_tables.table.checkpoint import Checkpoint
-from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove, Txn
+from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove
+from log_tables.table.tombstones import Tombstones
+from log_tables.table.txns import ProducerState, Txns
 
 READER_VERSION = 1
 WRITER_VERSION = 2
@@ -243,24 +235,6 @@ def _horizons(text: str, path: str) -> Horizons:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerState:
-    """The state of an idempotent producer in the log (KIP-98).
-
-    A producer that is `kept` is lakelog's own: its txns have no `lastUpdated`, so it is never forgotten.
-    """
-
-    epoch: int
-    next_sequence: int
-    end_offset: int
-    kept: bool = False
-
-    @property
-    def packed(self) -> int:
-        """Epoch and next sequence as the version of a txn."""
-        return (self.epoch << 32) + self.next_sequence
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A table at `version`. Segments are ordered by base offset and never overlap."""
 
@@ -268,8 +242,8 @@ class Snapshot:
     protocol: Protocol
     metadata: Metadata
     segments: tuple[Segment, ...] = ()
-    txns: Mapping[str, Txn] = field(default_factory=dict)
-    tombstones: Mapping[str, Remove] = field(default_factory=dict)
+    txns: Txns = field(default_factory=Txns)
+    tombstones: Tombstones = field(default_factory=Tombstones)
 
     @property
     def high_watermark(self) -> int:
@@ -321,15 +295,11 @@ class Snapshot:
 
     def producer_ids(self) -> set[int]:
         """The ids of all producers that the log knows."""
-        return {found[0] for app_id in self.txns if (found := producer_of_txn(app_id)) is not None}
+        return self.txns.producer_ids()
 
     def producer(self, producer_id: int) -> ProducerState | None:
-        sequence = self.txns.get(producer_sequence_txn(producer_id))
-        end = self.txns.get(producer_end_txn(producer_id))
-        if sequence is None or end is None:
-            return None
-        epoch, following = sequence.version >> 32, sequence.version & 0xFFFFFFFF
-        return ProducerState(epoch, following, end.version, sequence.last_updated is None)
+        """The state of a producer; None if the log does not know it."""
+        return self.txns.producer(producer_id)
 
     def holds(self, path: str) -> bool:
         """Whether the file `path` is part of the table, or recently was."""
@@ -349,10 +319,11 @@ class Snapshot:
         """The snapshot after `commit`, which is the next version."""
         txns, tombstones, segments = self.txns, self.tombstones, self.segments
         if commit.txns:
-            txns = {**txns, **{txn.app_id: txn for txn in commit.txns}}
+            txns = txns.after(commit.txns)
         if commit.removes:
-            tombstones = {**tombstones, **{remove.path: remove for remove in commit.removes}}
-            segments = tuple(s for s in segments if s.path not in tombstones)
+            gone = {remove.path for remove in commit.removes}
+            tombstones = tombstones.after(commit.removes)
+            segments = tuple(s for s in segments if s.path not in gone)
         if commit.adds:
             segments = _insert(segments, [segment_of(add) for add in commit.adds])
         protocol, metadata = commit.protocol or self.protocol, commit.metadata or self.metadata
@@ -360,24 +331,16 @@ class Snapshot:
 
     def pruned(self, now_ms: int, producer_expiration_ms: int) -> "Snapshot":
         """This snapshot without old tombstones and idle producers."""
-        txns = {
-            app_id: txn
-            for app_id, txn in self.txns.items()
-            if txn.last_updated is None
-            or txn.last_updated + _expiration_ms(app_id, producer_expiration_ms) > now_ms
-        }
-        tombstones = {
-            path: remove
-            for path, remove in self.tombstones.items()
-            if (remove.deletionTimestamp or 0) + TOMBSTONE_RETENTION_MS > now_ms
-        }
-        return replace(self, txns=txns, tombstones=tombstones)
+        return replace(
+            self,
+            txns=self.txns.pruned(now_ms, producer_expiration_ms),
+            tombstones=self.tombstones.pruned(now_ms),
+        )
 
     def checkpoint(self) -> Checkpoint:
         """This snapshot as the content of a Delta checkpoint."""
         adds = [segment.add(False) for segment in self.segments]
-        removes = list(self.tombstones.values())
-        return Checkpoint(self.version, self.protocol, self.metadata, list(self.txns.values()), adds, removes)
+        return Checkpoint(self.version, self.protocol, self.metadata, self.txns, adds, self.tombstones)
 
 
 def _insert(segments: tuple[Segment, ...], added: Sequence[Segment]) -> tuple[Segment, ...]:
@@ -417,14 +380,6 @@ def from_checkpoint(checkpoint: Checkpoint) -> Snapshot:
         checkpoint.protocol,
         checkpoint.metadata,
         tuple(segments),
-        {txn.app_id: txn for txn in checkpoint.txns},
-        {remove.path: remove for remove in checkpoint.removes},
+        checkpoint.txns,
+        checkpoint.removes,
     )
-
-
-def _expiration_ms(app_id: str, producer_expiration_ms: int) -> int:
-    """How long a txn that says when it was updated is kept after that."""
-    named = producer_of_txn(app_id)
-    if named is not None and BRIEF_PRODUCER_ID_MIN <= named[0] <= PRODUCER_ID_MAX:
-        return min(max(producer_expiration_ms, BRIEF_PRODUCER_MIN_MS), BRIEF_PRODUCER_MAX_MS)
-    return producer_expiration_ms

@@ -115,6 +115,7 @@ def _look(table: Table, replaced_ms: int, held: Callable[[], Collection[str]]) -
     begin = max(snapshot.log_start, snapshot.tiered)
     due, waiting = _marked(table, found, replaced_ms, max(replaced_ms, retention_ms(snapshot)))
     live = {*(segment.path for segment in snapshot.segments), *held()}
+    gone = {*snapshot.tombstones}
     prefix = f"{table.directory}/"
     for item in table.store.list(prefix):
         name = item.path[len(prefix) :]
@@ -126,7 +127,7 @@ def _look(table: Table, replaced_ms: int, held: Callable[[], Collection[str]]) -
         elif name in waiting:
             found.waiting += 1
         # No rewrite can be about to commit what a commit has removed.
-        elif name in snapshot.tombstones or item.modified_ms < found.began_ms - VACUUM_MARK_AGE_MS:
+        elif name in gone or item.modified_ms < found.began_ms - VACUUM_MARK_AGE_MS:
             (found.replaced if base >= begin else found.others).append(name)
     return found
 

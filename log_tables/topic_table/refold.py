@@ -11,6 +11,8 @@ from log_tables.store.store import Store
 from log_tables.table.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
 from log_tables.table.commit import Add, Commit, Remove, Txn, put_commit, read_commit
 from log_tables.table.delta_log import commit_info
+from log_tables.table.tombstones import Tombstones
+from log_tables.table.txns import Txns
 from log_tables.topic_table.topic_snapshot import PROTOCOL, is_noted_txn
 from log_tables.topic_table.topic_table import create_topic_table, new_metadata
 
@@ -40,7 +42,9 @@ def refold(
         if put_commit(store, directory, found.version + 1, commit, clock) is None:
             # Our own processes open the table here, and read nothing of what was before.
             write_checkpoint(
-                store, directory, Checkpoint(found.version + 1, PROTOCOL, metadata, txns, (), ())
+                store,
+                directory,
+                Checkpoint(found.version + 1, PROTOCOL, metadata, Txns(txns), (), Tombstones()),
             )
             return
 
@@ -64,7 +68,7 @@ def _log(store: Store, directory: str) -> _Log | None:
     with suppress(CorruptLog):
         start = newest_checkpoint(store, directory)
     if start is not None:
-        named = _Log(start.version, {add.path: add for add in start.adds}, {txn.app_id for txn in start.txns})
+        named = _Log(start.version, {add.path: add for add in start.adds}, {*start.txns})
     while named.version < max(commits):
         named.version += 1
         commit = None

@@ -10,10 +10,11 @@ import msgspec
 from log_tables.columns.declaration import Declaration, declaration_of_schema
 from log_tables.errors import CorruptLog, UnsupportedTable
 from log_tables.layout import PARTITION, PROPERTY_CLUSTER, TXN_DELETED, is_data_file
-from log_tables.limits import TOMBSTONE_RETENTION_MS
 from log_tables.table.checkpoint import Checkpoint
-from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove, Txn
+from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove
 from log_tables.table.snapshot import Segment, Snapshot, segment_of
+from log_tables.table.tombstones import Tombstones
+from log_tables.table.txns import Txns
 
 FEATURE = "lakelogTopic"
 PROTOCOL = Protocol(1, 7, writerFeatures=("invariants", FEATURE))
@@ -87,8 +88,8 @@ class TopicSnapshot:
     protocol: Protocol
     metadata: Metadata
     segments: Mapping[int, tuple[Segment, ...]] = field(default_factory=dict)
-    txns: Mapping[str, Txn] = field(default_factory=dict)
-    tombstones: Mapping[str, Remove] = field(default_factory=dict)
+    txns: Txns = field(default_factory=Txns)
+    tombstones: Tombstones = field(default_factory=Tombstones)
 
     def noted(self, partition: int) -> int:
         """The newest version of the partition's table that is folded wholly; -1 for none."""
@@ -139,9 +140,9 @@ class TopicSnapshot:
         """The table after `commit`, which is the next version."""
         txns, tombstones, segments = self.txns, self.tombstones, self.segments
         if commit.txns:
-            txns = {**txns, **{txn.app_id: txn for txn in commit.txns}}
+            txns = txns.after(commit.txns)
         if commit.removes:
-            tombstones = {**tombstones, **{remove.path: remove for remove in commit.removes}}
+            tombstones = tombstones.after(commit.removes)
         if commit.removes or commit.adds:
             segments = {**segments, **_changed(segments, commit)}
         protocol, metadata = commit.protocol or self.protocol, commit.metadata or self.metadata
@@ -149,12 +150,7 @@ class TopicSnapshot:
 
     def pruned(self, now_ms: int, producer_expiration_ms: int) -> "TopicSnapshot":  # noqa: ARG002 (it has no producers)
         """This table without old tombstones."""
-        tombstones = {
-            path: remove
-            for path, remove in self.tombstones.items()
-            if (remove.deletionTimestamp or 0) + TOMBSTONE_RETENTION_MS > now_ms
-        }
-        return replace(self, tombstones=tombstones)
+        return replace(self, tombstones=self.tombstones.pruned(now_ms))
 
     def checkpoint(self) -> Checkpoint:
         """This table as the content of a Delta checkpoint."""
@@ -163,8 +159,7 @@ class TopicSnapshot:
             for partition, segments in sorted(self.segments.items())
             for segment in segments
         ]
-        removes = list(self.tombstones.values())
-        return Checkpoint(self.version, self.protocol, self.metadata, list(self.txns.values()), adds, removes)
+        return Checkpoint(self.version, self.protocol, self.metadata, self.txns, adds, self.tombstones)
 
 
 def same(one: tuple[Segment, ...], other: tuple[Segment, ...]) -> bool:
@@ -234,8 +229,8 @@ def from_checkpoint(checkpoint: Checkpoint) -> TopicSnapshot:
         checkpoint.protocol,
         checkpoint.metadata,
         {partition: tuple(segments) for partition, segments in _added(checkpoint.adds).items()},
-        {txn.app_id: txn for txn in checkpoint.txns},
-        {remove.path: remove for remove in checkpoint.removes},
+        checkpoint.txns,
+        checkpoint.removes,
     )
 
 

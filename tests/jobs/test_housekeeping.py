@@ -1,6 +1,7 @@
 """What is tidied up, and when: checkpoints, logs, files that nobody refers to."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from log_tables.segments.staging import PartitionRecords, StagedFile
 from log_tables.store.objects import TEMPORARY_PREFIX
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, CommitInfo, Remove, Txn, put_commit
+from log_tables.table.tombstones import Tombstones
 from log_tables.testing import ClockedStore, FaultyStore
 from tests.kit.engines import always, in_process, no_engine
 from tests.kit.partitions import another, append, append_each, log_versions, values
@@ -73,13 +75,14 @@ def test_what_is_due(
 
 
 def test_a_table_that_has_removed_many_files_is_cleaned_by_each_run() -> None:
-    gone = {f"{number}": Remove(f"{number}", False, NOW_MS, 1, True, {}) for number in range(TIDY_TOMBSTONES)}
-    snapshot = replace(a_snapshot([], version=1), tombstones=gone)
-    state = replace(a_state([]), snapshot=snapshot, tidied_ms=NOW_MS)
-    (step,) = housekeeping.plan([state], NOW_MS)
+    def planned(removed: int) -> Sequence[housekeeping.TidyStep]:
+        gone = Tombstones(Remove(f"{number}", False, NOW_MS, 1, True, {}) for number in range(removed))
+        snapshot = replace(a_snapshot([], version=1), tombstones=gone)
+        return housekeeping.plan([replace(a_state([]), snapshot=snapshot, tidied_ms=NOW_MS)], NOW_MS)
+
+    (step,) = planned(TIDY_TOMBSTONES)
     assert step.clean
-    gone.popitem()
-    assert housekeeping.plan([state], NOW_MS) == ()
+    assert planned(TIDY_TOMBSTONES - 1) == ()
 
 
 def test_files_that_were_replaced_stay_as_long_as_the_topic_says() -> None:
@@ -379,4 +382,4 @@ def test_a_scheduler_forgets_what_was_removed_long_ago(cluster: Cluster, clock: 
     for _ in range(4):
         (state,) = (state for state in look(following)[0] if state.topic == "t")
         clock.advance(LOG_RETENTION_MS // 3)
-    assert state.snapshot.tombstones == {}
+    assert not state.snapshot.tombstones

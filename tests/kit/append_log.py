@@ -8,7 +8,7 @@ from log_tables.errors import LakelogError, NotLeader
 from log_tables.partition.partition import AppendRequest
 from log_tables.partition.sequencer import SequencedAppend, Sequencer, producers_of
 from log_tables.rows import as_batch
-from log_tables.table.snapshot import ProducerState
+from log_tables.table.txns import ProducerState
 from log_tables.topic_partition import TopicIdPartition
 from tests.log_tables.partition.test_sequencer import sequencer
 

@@ -15,6 +15,7 @@ from log_tables.layout import (
 from log_tables.record import delta_schema, timestamp_text
 from log_tables.table.commit import Metadata, Protocol, Txn
 from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.txns import Txns
 
 NOW_MS = 1_000_000
 
@@ -51,7 +52,7 @@ def a_snapshot(
     """A table that holds `segments`."""
     end = segments[-1].last_offset + 1 if segments else max(log_start, tiered)
     places = {TXN_HIGH_WATERMARK: end, TXN_LOG_START: log_start, TXN_TIERED: tiered, TXN_CLEANED: cleaned}
-    txns = {app_id: Txn(app_id, place) for app_id, place in places.items()}
+    txns = Txns(Txn(app_id, place) for app_id, place in places.items())
     return Snapshot(version, Protocol(1, 2), Metadata("id", delta_schema()), tuple(segments), txns)
 
 

@@ -21,6 +21,8 @@ from api.console.segment_layout import (
 from log_tables.layout import segment_name
 from log_tables.table.commit import Metadata, Protocol, Remove, Txn
 from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.tombstones import Tombstones
+from log_tables.table.txns import Txns
 
 NOW_MS = 1_000_000_000_000
 HERE = "/console/topics/t/partitions/0"
@@ -119,10 +121,14 @@ def test_colours_are_by_age_and_by_what_made_a_segment() -> None:
     aged = [replace(item, modification_time=NOW_MS - age) for item, age in zip(made, ages, strict=True)]
     gone = segment_name(33, "11111111")
     table = Snapshot(
-        1, Protocol(1, 2), Metadata("", ""), tuple(aged), {}, {gone: Remove(gone, False, NOW_MS, 1)}
+        1,
+        Protocol(1, 2),
+        Metadata("", ""),
+        tuple(aged),
+        tombstones=Tombstones([Remove(gone, False, NOW_MS, 1)]),
     )
     assert [*kinds_of(table, NOW_MS).values()] == ["age0", "age1", "age2", "merged", "age3"]
-    cleaned = Snapshot(1, table.protocol, table.metadata, table.segments, {"lakelog.cleaned": Txn("", 20)})
+    cleaned = Snapshot(1, table.protocol, table.metadata, table.segments, Txns([Txn("lakelog.cleaned", 20)]))
     assert [*kinds_of(cleaned, NOW_MS).values()] == ["compacted", "compacted", "age2", "age3", "age3"]
 
 

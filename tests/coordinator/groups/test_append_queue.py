@@ -34,7 +34,7 @@ from log_tables.errors import (
 )
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.segments.staging import StagedFile, StagedRun
-from log_tables.table.snapshot import ProducerState
+from log_tables.table.txns import ProducerState
 from log_tables.topic_partition import TopicIdPartition
 
 PRODUCER = KEPT_PRODUCER_ID_MIN + 7

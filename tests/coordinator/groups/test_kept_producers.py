@@ -18,7 +18,7 @@ from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER
 from log_tables.partition.partition import ProducerStamp
 from log_tables.partition.sequencer import client_producer_id, kept_producer_id
 from log_tables.store.store import open_store
-from log_tables.table.snapshot import ProducerState
+from log_tables.table.txns import ProducerState
 from log_tables.topic_partition import partition_for_key
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.groups import say

@@ -21,7 +21,7 @@ from log_tables.partition.sequencer import brief_producer_id, client_producer_id
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info
-from log_tables.table.snapshot import ProducerState
+from log_tables.table.txns import ProducerState
 from log_tables.testing import Fault, FaultyStore, refused, unavailable
 from tests.kit.partitions import another, append, entry, new_partition, sound, values
 

@@ -17,7 +17,8 @@ from log_tables.partition.sequencer import (
     producers_of,
 )
 from log_tables.table.commit import Metadata, Protocol, Txn
-from log_tables.table.snapshot import ProducerState, Snapshot
+from log_tables.table.snapshot import Snapshot
+from log_tables.table.txns import ProducerState, Txns
 from tests.kit.partitions import entry
 
 LAST = SEQUENCE_MODULUS - 1
@@ -25,15 +26,12 @@ LAST = SEQUENCE_MODULUS - 1
 
 def sequencer(log_end: int = 0, **known: ProducerState) -> Sequencer:
     """On a log that ends at `log_end` and knows producers by `p7=ProducerState(…)`."""
-    txns = {TXN_HIGH_WATERMARK: Txn(TXN_HIGH_WATERMARK, log_end)}
+    txns = [Txn(TXN_HIGH_WATERMARK, log_end)]
     for name, state in known.items():
-        number = int(name[1:])
-        for txn in (
-            Txn(producer_sequence_txn(number), state.packed, None if state.kept else 1),
-            Txn(producer_end_txn(number), state.end_offset, None if state.kept else 1),
-        ):
-            txns[txn.app_id] = txn
-    return Sequencer(Snapshot(3, Protocol(1, 2), Metadata("id", "{}"), (), txns), term=4)
+        number, time = int(name[1:]), None if state.kept else 1
+        txns.append(Txn(producer_sequence_txn(number), state.packed, time))
+        txns.append(Txn(producer_end_txn(number), state.end_offset, time))
+    return Sequencer(Snapshot(3, Protocol(1, 2), Metadata("id", "{}"), (), Txns(txns)), term=4)
 
 
 def batch(sequence: int, count: int = 1, epoch: int = 0, number: int = 7) -> AppendRequest:
@@ -107,12 +105,12 @@ def test_what_the_log_has_is_not_kept_twice_and_what_it_forgot_not_at_all() -> N
     for number in range(3):
         leader.sequence(batch(0, number=number))
     known = sequencer(2, p0=ProducerState(0, 1, 1)).snapshot
-    leader.forget(known, frozenset((0,)))
+    leader.forget(known)
     assert place(leader.sequence(batch(0, number=0))) == (0, True)
     assert place(leader.sequence(batch(0, number=2))) == (2, True)  # it is not durable yet
     assert place(leader.sequence(batch(0, number=1))) == (3, False)
     assert leader._producers.keys() == {1, 2}
-    assert leader._batches.keys() == {0, 1, 2}
+    assert not leader._batches  # each is told by the state of its producer
 
 
 @pytest.mark.parametrize("sequence", [3, 5, 1000])

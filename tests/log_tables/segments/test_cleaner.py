@@ -19,6 +19,7 @@ from log_tables.segments.cleaner import Cleaning, cleanable, groups, is_dirty, l
 from log_tables.store.store import Store, open_store
 from log_tables.table.commit import Metadata, Protocol, Txn
 from log_tables.table.snapshot import Horizons, Segment, Snapshot
+from log_tables.table.txns import Txns
 from log_tables.testing import ClockedStore
 from tests.kit.compaction_model import Model
 from tests.kit.partitions import TABLE, another, new_partition, records
@@ -46,7 +47,7 @@ def segment(base: int, last: int, count: int | None = None, at_ms: int = 0) -> S
 
 def snapshot(*segments: Segment, cleaned: int = 0) -> Snapshot:
     txns = {TXN_HIGH_WATERMARK: segments[-1].last_offset + 1 if segments else 0, TXN_CLEANED: cleaned}
-    found = {app_id: Txn(app_id, version) for app_id, version in txns.items()}
+    found = Txns(Txn(app_id, version) for app_id, version in txns.items())
     return Snapshot(1, Protocol(1, 2), Metadata("id", "{}"), segments, found)
 
 

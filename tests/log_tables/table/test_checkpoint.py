@@ -24,6 +24,8 @@ from log_tables.table.checkpoint import (
     write_checkpoint,
 )
 from log_tables.table.commit import Add, Format, Metadata, Protocol, Remove, Txn
+from log_tables.table.tombstones import Tombstones
+from log_tables.table.txns import Txns
 from tests.kit.partitions import TABLE, another, append_each, new_partition
 
 FULL = Checkpoint(
@@ -32,15 +34,17 @@ FULL = Checkpoint(
     Metadata(
         "id", '{"type":"struct"}', Format("parquet", {"a": "b"}), (), {"delta.x": "1", "y": ""}, 99, "n"
     ),
-    [Txn("lakelog.log", 9), Txn("lakelog.producer.1.seq", 2**62, 77)],
+    Txns([Txn("lakelog.log", 9), Txn("lakelog.producer.1.seq", 2**62, 77)]),
     [
         Add("a.parquet", 10, 20, False, '{"numRecords":1}', {"lakelog.bytes": "5", "more": ""}),
         Add("b.parquet", 11, 21, False, None, None),
         Add("c.parquet", 12, 22, False, "{}", {}),
     ],
-    [Remove("r.parquet", False, 30, 40, True, {}), Remove("s.parquet", False, None, None, True, {})],
+    Tombstones(
+        [Remove("r.parquet", False, 30, 40, True, {}), Remove("s.parquet", False, None, None, True, {})]
+    ),
 )
-EMPTY = Checkpoint(0, Protocol(1, 2), Metadata("id", "{}"), [], [], [])
+EMPTY = Checkpoint(0, Protocol(1, 2), Metadata("id", "{}"), Txns(), [], Tombstones())
 
 
 @pytest.fixture

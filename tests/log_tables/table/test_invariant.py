@@ -30,6 +30,7 @@ from log_tables.table import invariant
 from log_tables.table.commit import ENGINE, Add, Commit, CommitInfo, Metadata, Protocol, Txn
 from log_tables.table.invariant import CommitKind, broken_state, broken_step, classify
 from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.txns import Txns
 from log_tables.testing import ClockedStore
 from tests.kit.partitions import TABLE, another, append, append_each, log_versions, new_partition, values
 
@@ -54,7 +55,7 @@ def segment(base: int, last: int, records: int | None = None, modified: int = 0)
 def snapshot(*segments: Segment, leader: int = 1, start: int = 0) -> Snapshot:
     end = segments[-1].last_offset + 1 if segments else 0
     numbers = {TXN_HIGH_WATERMARK: end, TXN_LEADER: leader, TXN_LOG_START: start}
-    txns = {name: Txn(name, version) for name, version in numbers.items()}
+    txns = Txns(Txn(name, version) for name, version in numbers.items())
     return Snapshot(7, Protocol(1, 2), Metadata("id", "{}"), segments, txns)
 
 
@@ -185,8 +186,8 @@ BROKEN = {
 
 @pytest.mark.parametrize("reason", BROKEN)
 def test_what_breaks_an_invariant_is_named_and_refused(reason: str) -> None:
-    txns = {TXN_LOG_START: Txn(TXN_LOG_START, 3), TXN_CLEANED: Txn(TXN_CLEANED, 5)}
-    before = changed(BEFORE, txns={**BEFORE.txns, **txns})
+    txns = BEFORE.txns.after([Txn(TXN_LOG_START, 3), Txn(TXN_CLEANED, 5)])
+    before = changed(BEFORE, txns=txns)
     assert reason in (broken_step(before, BROKEN[reason]) or "it holds")
     with pytest.raises(ForeignCommit, match="version 8 of topics/t/partition=0") as raised:
         classify(TABLE, before, BROKEN[reason])

@@ -17,7 +17,6 @@ from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.commit import Add, Commit, CommitInfo, Metadata, Protocol, Txn
 from log_tables.table.snapshot import (
     TAG_BYTES,
-    ProducerState,
     Segment,
     Snapshot,
     check_supported,
@@ -26,6 +25,7 @@ from log_tables.table.snapshot import (
     segment_of,
 )
 from log_tables.table.table import Table
+from log_tables.table.txns import ProducerState
 from tests.kit.partitions import TABLE
 
 INFO = CommitInfo(engineInfo="lakelog/test")

@@ -230,5 +230,5 @@ def test_old_tombstones_are_left_out_of_checkpoints(clock: ManualClock, partitio
     clock.advance(TOMBSTONE_RETENTION_MS + 1)
     append(partition, b"2")
     partition.checkpoint()
-    assert another(partition).snapshot.tombstones == {}
+    assert not another(partition).snapshot.tombstones
     assert values(another(partition)) == [b"1", b"2"]

@@ -19,7 +19,7 @@ from log_tables.limits import MIB, SEQUENCE_MODULUS
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info
-from log_tables.table.snapshot import ProducerState
+from log_tables.table.txns import ProducerState
 from tests.kit.kafka import KafkaGateway, kafka_gateway
 from tests.kit.kafka_asking import asker
 from tests.kit.kafka_batches import BatchSender

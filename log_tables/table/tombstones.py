@@ -1,0 +1,95 @@
+"""The files that a table has removed and still remembers, as columns: a busy partition removes 50,000 in an
+hour, and they take 70 bytes each instead of 500.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from log_tables.limits import TOMBSTONE_RETENTION_MS
+from log_tables.table.commit import Remove
+
+REMOVE = pa.struct(
+    [
+        ("path", pa.string()),
+        ("deletionTimestamp", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("extendedFileMetadata", pa.bool_()),
+        ("partitionValues", pa.map_(pa.string(), pa.string())),
+        ("size", pa.int64()),
+    ]
+)
+"""A remove in a checkpoint."""
+
+
+class Tombstones(Mapping[str, Remove]):
+    """Removes by their paths: a value, of which `after` gives the next one.
+
+    As in a checkpoint, none says that it changes data. A look for one path reads all of them.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, removes: Iterable[Remove] = ()) -> None:
+        removes = [*removes]
+        self._parts: tuple[pa.StructArray, ...] = (_rows(removes),) if removes else ()
+
+    @classmethod
+    def of_rows(cls, *parts: pa.StructArray) -> "Tombstones":
+        """The removes in arrays of REMOVE, of which no two have the same path."""
+        made = cls()
+        made._parts = tuple(part for part in parts if len(part))
+        return made
+
+    def after(self, removes: Iterable[Remove]) -> "Tombstones":
+        """These and `removes`, in the place of older ones of the same paths."""
+        added = Tombstones(removes)
+        paths = pa.array([*added], pa.string())
+        known = (part.filter(pc.invert(pc.is_in(part.field("path"), paths))) for part in self._parts)
+        return self.of_rows(*known, *added._parts)
+
+    def pruned(self, now_ms: int) -> "Tombstones":
+        """These without the old ones."""
+        horizon = now_ms - TOMBSTONE_RETENTION_MS
+        rows = self.rows()
+        return self.of_rows(rows.filter(pc.greater(rows.field("deletionTimestamp").fill_null(0), horizon)))
+
+    def rows(self) -> pa.StructArray:
+        """All of them, as an array of REMOVE."""
+        return pa.concat_arrays([*self._parts, _rows([])])
+
+    def __getitem__(self, path: str) -> Remove:
+        for part in self._parts:
+            index = pc.index(part.field("path"), path).as_py()
+            if index >= 0:
+                row = part[index].as_py()
+                values = dict(row.pop("partitionValues") or ())
+                return Remove(**row, partitionValues=values)
+        raise KeyError(path)
+
+    def __iter__(self) -> Iterator[str]:
+        for part in self._parts:
+            yield from part.field("path").to_pylist()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __repr__(self) -> str:
+        return f"Tombstones({[*self.values()]})"
+
+
+def _rows(removes: Iterable[Remove]) -> pa.StructArray:
+    removes = [*removes]
+    columns = [
+        pa.array([remove.path for remove in removes], pa.string()),
+        pa.array([remove.deletionTimestamp for remove in removes], pa.int64()),
+        pa.repeat(pa.scalar(False), len(removes)),
+        pa.repeat(pa.scalar(True), len(removes)),
+        pa.array(
+            [list((remove.partitionValues or {}).items()) for remove in removes],
+            REMOVE["partitionValues"].type,
+        ),
+        pa.array([remove.size for remove in removes], pa.int64()),
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(REMOVE))

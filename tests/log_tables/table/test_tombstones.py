@@ -1,0 +1,48 @@
+"""Tombstones are as a dict of removes would be."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from log_tables.limits import TOMBSTONE_RETENTION_MS
+from log_tables.table.commit import Remove
+from log_tables.table.tombstones import Tombstones
+
+REMOVES = st.builds(
+    Remove,
+    st.sampled_from("abcdefg"),
+    st.just(False),
+    st.none() | st.integers(0, 2**40),
+    st.none() | st.integers(0, 2**40),
+    st.just(True),
+    st.sampled_from([{}, {"partition": "7"}, {"partition": None}]),
+)
+
+
+@given(st.lists(st.lists(REMOVES, max_size=4, unique_by=lambda each: each.path), max_size=5))
+def test_the_newest_of_each_path_counts(commits: list[list[Remove]]) -> None:
+    tombstones, expected = Tombstones(), dict[str, Remove]()
+    for commit in commits:
+        before, known = tombstones, dict(expected)
+        tombstones = tombstones.after(commit)
+        expected |= {remove.path: remove for remove in commit}
+        assert before == known
+    assert tombstones == expected
+    assert len(tombstones) == len(expected)
+    assert Tombstones.of_rows(tombstones.rows()) == expected
+    assert "nobody's" not in tombstones
+
+
+def test_it_keeps_what_a_checkpoint_has() -> None:
+    removed = Remove("a", True, 5, 6)
+    assert [*Tombstones([removed]).values()] == [Remove("a", False, 5, 6, True, {})]
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "stays"), [(TOMBSTONE_RETENTION_MS - 1, True), (TOMBSTONE_RETENTION_MS, False)]
+)
+def test_an_old_one_is_forgotten(age_ms: int, stays: bool) -> None:
+    now_ms = 10 * TOMBSTONE_RETENTION_MS
+    old, undated = Remove("old", False, now_ms - age_ms, 1), Remove("undated", False)
+    tombstones = Tombstones([old, undated, Remove("new", False, now_ms)])
+    assert {*tombstones.pruned(now_ms)} == ({"old", "new"} if stays else {"new"})
