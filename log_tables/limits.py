@@ -294,6 +294,9 @@ PUT_RETRY_PAUSE_S = 0.05
 CACHE_BYTES = 64 * MIB
 """Batches kept in memory, over all partitions of a process: fresh ones, and those of small segments."""
 
+BATCH_BYTES = 5_200
+"""A batch in memory takes so much beyond its rows: objects and buffers of five columns (measured)."""
+
 SMALL_SEGMENT_BYTES = 64 * KIB
 """A segment of at most so many uncompressed bytes is read whole and kept: opening it costs more than its
 content."""

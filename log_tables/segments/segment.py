@@ -16,6 +16,7 @@ from log_tables.columns.column_stats import ColumnStatsWriter
 from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
+    BATCH_BYTES,
     CACHE_BYTES,
     COMPRESSED_MIN_BYTES,
     EXPANDED_MAX_BYTES,
@@ -460,7 +461,7 @@ class _RangeFile:
 
 class SegmentCache:
     """A cache of committed batches, bounded in bytes over all partitions; the oldest go first.
-    Thread-safe.
+    Thread-safe. A batch of one row counts with all that it takes, so many of them keep to the bound.
     """
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
@@ -471,7 +472,7 @@ class SegmentCache:
 
     def put(self, path: str, batch: pa.RecordBatch) -> None:
         """Keep the rows of the segment file `path` (with its table)."""
-        size = batch_bytes(batch)
+        size = batch_bytes(batch) + BATCH_BYTES
         with self._lock:
             if path in self._batches:
                 return  # a segment never changes

@@ -31,8 +31,6 @@ _RECENT_MAX = 2_048
 """So many txns of producers are objects, before they become columns: each commit copies what is recent, and
 each time that columns are made, all of them are."""
 
-_SUFFIXES = pa.array([".seq", ".end"])
-
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
@@ -147,7 +145,7 @@ class Txns(Mapping[str, Txn]):
         """The columns appId, version and lastUpdated of a checkpoint."""
         codes, versions, times = self._whole()
         ids = _arrow(codes >> np.uint64(1), pa.uint64()).cast(pa.string())
-        kinds = _SUFFIXES.take(_arrow(codes & np.uint64(1), pa.uint64()))
+        kinds = pc.if_else(pc.equal(_arrow(codes & np.uint64(1), pa.uint64()), 1), ".end", ".seq")
         updated = _arrow(times, pa.int64())
         updated = pc.if_else(pc.equal(updated, _NEVER), pa.scalar(None, pa.int64()), updated)
         named = self._named.values()

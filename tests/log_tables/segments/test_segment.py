@@ -1,5 +1,9 @@
 """A segment gives back what was put into it, reads no more than it needs, and a broken one is told."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.errors import CorruptSegment, StoreUnavailable
-from log_tables.limits import WHOLE_SEGMENT_BYTES
+from log_tables.limits import BATCH_BYTES, WHOLE_SEGMENT_BYTES
 from log_tables.record import (
     RECORD_SCHEMA,
     Record,
@@ -319,9 +323,35 @@ def test_the_first_row_at_a_time_is_the_first_in_offset_order() -> None:
 
 def test_the_memory_keeps_the_newest_within_its_bound() -> None:
     rows = numbered(10)
-    cache = SegmentCache(limit_bytes=3 * rows.nbytes)
+    cache = SegmentCache(limit_bytes=3 * (rows.nbytes + BATCH_BYTES))
     for name in "abcd":
         cache.put(name, rows)
     assert [cache.get(name) is not None for name in "abcd"] == [False, True, True, True]
-    cache.put("huge", numbered(100))
+    cache.put("huge", numbered(10_000))
     assert all(cache.get(name) is None for name in ("a", "b", "c", "d", "huge"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc: it tells the memory")
+def test_the_memory_takes_what_it_says_also_of_batches_of_one_row() -> None:
+    """The rows of 4,000 are a megabyte, and all around them is twenty."""
+    program = """
+import os
+from pathlib import Path
+os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+import numpy as np
+from log_tables.record import with_offsets
+from log_tables.rows import Rows, as_batch
+from log_tables.segments.segment import SegmentCache
+def put(cache, count):
+    for number in range(count):
+        rows = as_batch(Rows([b"x" * 160], 5, [b"key"], None))
+        cache.put(str(number), with_offsets([rows], np.arange(1)))
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+put(SegmentCache(), 200)
+before, cache = resident(), SegmentCache(4 << 20)
+put(cache, 4_000)
+print(resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert 0 < int(done.stdout) < 6 << 20
