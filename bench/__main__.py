@@ -39,6 +39,8 @@ LIBRDKAFKA_CONSUME: Rivals = {"librdkafka consumer": cells.peer_librdkafka_consu
 
 CELLS: dict[str, Contest] = {
     "JSON produce": contest(cells.json_produce, JAVA_PRODUCE | HTTP_PRODUCE),
+    "values produce": contest(cells.values_produce, HTTP_PRODUCE),
+    "keyed values produce": contest(cells.keyed_values_produce, HTTP_PRODUCE),
     "Arrow produce": contest(cells.arrow_produce, LIBRDKAFKA_PRODUCE),
     **{f"keyed, {case}": case.contest() for case in keyed.CASES},
     "keyed, over partitions": contest(keyed.curve),

@@ -60,10 +60,22 @@ def arrow_produce(seconds: int) -> Figures:
     return _produce(load.arrow_body(10_000), load.ARROW, 10_000, 8, seconds)
 
 
-def _produce(data: bytes, media_type: str, count: int, connections: int, seconds: int) -> Figures:
+def values_produce(seconds: int) -> Figures:
+    """500 lines of JSON a request as bare values, 16 connections, default settings."""
+    return _produce(load.lines_body(500), load.NDJSON, 500, 16, seconds, "/values")
+
+
+def keyed_values_produce(seconds: int) -> Figures:
+    """The same lines, each with its key at a JSON pointer."""
+    return _produce(load.lines_body(500), load.NDJSON, 500, 16, seconds, "/values?key=/user")
+
+
+def _produce(
+    data: bytes, media_type: str, count: int, connections: int, seconds: int, path: str = ""
+) -> Figures:
     with scratch() as directory, Gateway(directory / "data") as gateway:
         gateway.create_topic("bench", PARTITIONS)
-        url, body = f"{gateway.url}/topics/bench", body_file(directory, data)
+        url, body = f"{gateway.url}/topics/bench{path}", body_file(directory, data)
         load.post(url, body, media_type, connections, 1)
         before, held = gateway.cpu_seconds, gateway.end_offset("bench", PARTITIONS)
         measured = load.post(url, body, media_type, connections, seconds)

@@ -15,6 +15,7 @@ from log_tables.record import binary_array
 
 JSON = "application/vnd.kafka.json.v2+json"
 ARROW = "application/vnd.apache.arrow.stream"
+NDJSON = "application/x-ndjson"
 _SCRIPT = Path(__file__).with_name("post.lua")
 _WORDS = [f"{word:05x}" for word in range(4096)]
 
@@ -50,6 +51,15 @@ def keyed_bodies(count: int, keys: int = 97) -> bytes:
         return json.dumps({"records": records})
 
     return "\n".join(body(first) for first in range(keys)).encode()
+
+
+def lines_body(count: int, keys: int = 97) -> bytes:
+    """`count` lines of JSON of 100 bytes, each an object with a `user`, who is one of so many."""
+    users = (f"user{number % keys:02}" for number in range(count))
+    texts = (value.decode() for value in values(count, 70))
+    return b"\n".join(
+        json.dumps({"user": user, "text": text}).encode() for user, text in zip(users, texts, strict=True)
+    )
 
 
 def arrow_body(count: int) -> bytes:
