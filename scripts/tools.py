@@ -2,8 +2,9 @@
 and what checks the files of deploy/; with --torture also Telegraf. Harmless to repeat.
 
 Without Go, or when it cannot build, there is no S3 server, no Kafka client in Go, no Helm and no reader of
-compose files. Only root installs the browser and kcat, from Debian; Prometheus is unpacked from its package,
-and not installed. The tests that need one that is missing say so and are skipped.
+compose files. Only root installs the browser and kcat, from Debian; Prometheus, rsyslog and syslog-ng are
+unpacked from their packages, and not installed. The tests that need one that is missing say so and are
+skipped.
 """
 
 import hashlib
@@ -51,7 +52,18 @@ TELEGRAF = (
 )
 """The parts that docs/senders.md names. Its modules are some gigabytes, so only `make torture` has it."""
 
-PROMETHEUS = ("prometheus", "promtool")
+MISSING = (
+    "apt-get install -qq --download-only --no-install-recommends -o Dir::Cache::archives=$PWD "
+    "-o Debug::NoLocking=1"
+)
+"""Fetches packages of Debian's, and those that they need and this machine lacks."""
+
+UNPACKED = {
+    "prometheus": ("apt-get download -qq prometheus", "Prometheus"),
+    "rsyslog": (f"{MISSING} rsyslog rsyslog-kafka", "rsyslog"),
+    "syslog-ng": (f"{MISSING} syslog-ng-core syslog-ng-mod-http", "syslog-ng"),
+}
+"""By the directory that is made: what fetches the packages, and what they are for the tests."""
 
 
 def main() -> None:
@@ -62,7 +74,8 @@ def main() -> None:
         go_tool(name, arguments, what)
     if "--torture" in sys.argv:
         go_tool("telegraf", TELEGRAF, "Telegraf")
-    prometheus()
+    for name, (command, what) in UNPACKED.items():
+        unpacked(name, command, what)
     debian("chromium", BROWSERS, "browser")
     debian("kcat", ("kcat",), "kcat")
     for name, listed in JARS.items():
@@ -118,28 +131,27 @@ def go_tool(name: str, arguments: Sequence[str], what: str) -> None:
         next(Path(directory).iterdir()).rename(built)  # Go names it after the last folder of the module
 
 
-def prometheus() -> None:
-    """Unpack Prometheus and promtool from Debian's package, once: installed, it would begin to run."""
-    directory = TOOLS / "bin"
-    if all((directory / name).exists() for name in PROMETHEUS):
+def unpacked(name: str, fetch: str, what: str) -> None:
+    """Unpack packages of Debian's, once: installed, their daemons would begin to run, and take the place of
+    others.
+    """
+    if (TOOLS / name).exists():
         return
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        print("no packages of Debian here: no Prometheus for the tests", flush=True)
+        print(f"no packages of Debian here: no {what} for the tests", flush=True)
         return
-    print("unpacking prometheus", flush=True)
-    with TemporaryDirectory() as drafts:
-        commands = ["apt-get download -qq prometheus", "dpkg-deb --extract prometheus_*.deb unpacked"]
+    print(f"unpacking {name}", flush=True)
+    with TemporaryDirectory(dir=TOOLS) as drafts:
+        commands = [fetch, "for package in *.deb; do dpkg-deb --extract $package unpacked; done"]
         if os.geteuid() == 0:
             commands.insert(0, "apt-get update -qq")
         done = subprocess.run(
             ["sh", "-ec", "\n".join(commands)], cwd=drafts, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            print(f"{done.stderr}prometheus could not be unpacked: no Prometheus for the tests", flush=True)
+            print(f"{done.stderr}{name} could not be unpacked: no {what} for the tests", flush=True)
             return
-        directory.mkdir(exist_ok=True)
-        for name in PROMETHEUS:
-            shutil.copy(Path(drafts, "unpacked", "usr", "bin", name), directory / name)
+        Path(drafts, "unpacked").rename(TOOLS / name)
 
 
 def debian(package: str, commands: Sequence[str], what: str) -> None:

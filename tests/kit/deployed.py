@@ -23,7 +23,8 @@ from log_tables.clock import SystemClock
 from tests.kit.support import ROOT, S3_SERVER, wait_until
 
 DEPLOY = ROOT / "deploy"
-TOOLS = ROOT / ".tools" / "bin"
+TOOLS = ROOT / ".tools"
+PROGRAMS = (TOOLS / "bin", TOOLS / "prometheus" / "usr" / "bin")
 DOCKERFILE = DEPLOY / "image" / "Dockerfile"
 HEALTH = DEPLOY / "image" / "health.py"
 LAKELOG = [sys.executable, "-m", "lakelog"]
@@ -34,10 +35,10 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
 
 def tool(name: str) -> str:
     """The path of a tool that `make setup` brings. The test is skipped, visibly, without it."""
-    path = TOOLS / name
-    if not path.exists():
-        pytest.skip(f"no {name}: `make setup` says why")
-    return str(path)
+    for directory in PROGRAMS:
+        if (directory / name).exists():
+            return str(directory / name)
+    pytest.skip(f"no {name}: `make setup` says why")
 
 
 def dockerfile() -> DockerfileParser:
