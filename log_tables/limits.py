@@ -294,8 +294,10 @@ PUT_RETRY_PAUSE_S = 0.05
 CACHE_BYTES = 64 * MIB
 """Batches kept in memory, over all partitions of a process: fresh ones, and those of small segments."""
 
-BATCH_BYTES = 5_200
-"""A batch in memory takes so much beyond its rows: objects and buffers of five columns (measured)."""
+COLUMN_BYTES = 880
+"""A column of a batch in memory takes so much beyond its rows (measured): those of a batch without declared
+columns, of which headers are two, take 5,200 bytes.
+"""
 
 SMALL_SEGMENT_BYTES = 64 * KIB
 """A segment of at most so many uncompressed bytes is read whole and kept: opening it costs more than its

@@ -298,9 +298,10 @@ class Partition(PartitionReader):
         """Write a checkpoint of the snapshot; not on the append path. Idle producers are forgotten."""
         self.table.checkpoint(self.config.producer_expiration_ms)
         snapshot = self.snapshot
+        named = snapshot.producer_ids()
         with self._sequencing:
             if self._sequencer is not None and self.leading:
-                self._sequencer.forget(snapshot)
+                self._sequencer.forget(snapshot, named)
 
     def _step_down(self) -> None:
         """End the term of leadership, if this is in one: appends that are not committed are void."""

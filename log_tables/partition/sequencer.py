@@ -5,7 +5,7 @@ sequence 0, so that a first batch that was lost is never skipped. Producers of l
 clients never share an id, whatever id a client sends.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 import msgspec
@@ -216,9 +216,9 @@ class Sequencer:
             return None
         return left, batches[0].sequence if batches else None
 
-    def forget(self, snapshot: Snapshot) -> None:
+    def forget(self, snapshot: Snapshot, named: Set[int]) -> None:
         """Go on from `snapshot`, of this term: it has the state of all producers but those that have sent
-        records since, and those that are forgotten.
+        records since, and those that are forgotten. It names the producers `named`.
         """
         self.snapshot = snapshot
         durable = snapshot.high_watermark
@@ -226,7 +226,9 @@ class Sequencer:
             number: state for number, state in self._producers.items() if state.end_offset > durable
         }
         self._batches = {
-            number: batches for number, batches in self._batches.items() if self._known(number) is not None
+            number: batches
+            for number, batches in self._batches.items()
+            if number in named or number in self._producers
         }
 
 

@@ -396,8 +396,8 @@ def _check_checkpoint(store: Store, directory: str, replayed: Snapshot) -> Itera
     except LakelogError as error:
         yield str(error)
         return
-    kept = {app_id: txn for app_id, txn in replayed.txns.items() if txn.last_updated is None}
-    if written.segments != replayed.segments or any(written.txns.get(a) != txn for a, txn in kept.items()):
+    kept = replayed.txns.lasting()
+    if written.segments != replayed.segments or any(written.txns.get(txn.app_id) != txn for txn in kept):
         yield f"checkpoint {replayed.version} differs from the commits before it; delete it"
 
 

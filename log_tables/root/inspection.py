@@ -201,7 +201,7 @@ def lost_files(store: Store, before: GroupReplay, after: Callable[[], GroupRepla
 def _ahead(tables: Mapping[TopicIdPartition, Snapshot], groups: GroupReplay) -> Iterator[str]:
     """The partitions with records of transactions that `groups`, read after them, do not have."""
     for (topic, _, partition), table in tables.items():
-        for producer, epoch in applied(table.txns.values()):
+        for producer, epoch in applied(table.txns.lasting()):
             if epoch > groups.epochs.get(producer, epoch):
                 yield (
                     f"partition {partition} of {topic} has records of transaction {epoch} of the producer "

@@ -16,8 +16,8 @@ from log_tables.columns.column_stats import ColumnStatsWriter
 from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
-    BATCH_BYTES,
     CACHE_BYTES,
+    COLUMN_BYTES,
     COMPRESSED_MIN_BYTES,
     EXPANDED_MAX_BYTES,
     ROW_GROUP_MAX_ROWS,
@@ -459,6 +459,11 @@ class _RangeFile:
         return False
 
 
+def _leaves(kind: pa.DataType) -> int:
+    """How many columns without children a column of this type has."""
+    return sum(_leaves(kind.field(index).type) for index in range(kind.num_fields)) or 1
+
+
 class SegmentCache:
     """A cache of committed batches, bounded in bytes over all partitions; the oldest go first.
     Thread-safe. A batch of one row counts with all that it takes, so many of them keep to the bound.
@@ -472,7 +477,7 @@ class SegmentCache:
 
     def put(self, path: str, batch: pa.RecordBatch) -> None:
         """Keep the rows of the segment file `path` (with its table)."""
-        size = batch_bytes(batch) + BATCH_BYTES
+        size = batch_bytes(batch) + COLUMN_BYTES * sum(_leaves(field.type) for field in batch.schema)
         with self._lock:
             if path in self._batches:
                 return  # a segment never changes

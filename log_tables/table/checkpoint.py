@@ -5,7 +5,7 @@ A general Delta writer reads the log for them, which takes time that grows with 
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -115,16 +115,34 @@ def encode(checkpoint: Checkpoint) -> bytes:
     }
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, _SCHEMA, compression="snappy", write_page_checksum=True) as writer:
-        for name, column in kinds.items():
-            for start in range(0, len(column), _ROWS):
-                writer.write_batch(_only(name, column.slice(start, _ROWS)))
+        for parts in _cut(kinds):
+            writer.write_batch(_batch(parts))
     return sink.getvalue()
 
 
-def _only(name: str, column: pa.StructArray) -> pa.RecordBatch:
-    """Rows of one kind of action."""
-    nulls = (column if field.name == name else pa.nulls(len(column), field.type) for field in _SCHEMA)
-    return pa.record_batch([*nulls], schema=_SCHEMA)
+def _cut(kinds: Mapping[str, pa.StructArray]) -> Iterator[list[tuple[str, pa.StructArray]]]:
+    """The actions of all kinds, one kind after the other, _ROWS at a time."""
+    parts, room = list[tuple[str, pa.StructArray]](), _ROWS
+    for name, column in kinds.items():
+        start = 0
+        while start < len(column):
+            part = column.slice(start, room)
+            parts.append((name, part))
+            start, room = start + len(part), room - len(part)
+            if not room:
+                yield parts
+                parts, room = [], _ROWS
+    if parts:
+        yield parts
+
+
+def _batch(parts: Sequence[tuple[str, pa.StructArray]]) -> pa.RecordBatch:
+    """A row for each action of `parts`, which are named after their kinds."""
+    columns = (
+        [part if name == field.name else pa.nulls(len(part), field.type) for name, part in parts]
+        for field in _SCHEMA
+    )
+    return pa.record_batch([*map(pa.concat_arrays, columns)], schema=_SCHEMA)
 
 
 def _structs(items: Sequence[Protocol], kind: pa.StructType) -> pa.Array:

@@ -32,8 +32,8 @@ VACUUM = "VACUUM"
 _PUT_RETRIES = Backoff(PUT_RETRY_PAUSE_S, max_s=PUT_RETRY_LIMIT_S)
 
 
-_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""A `long` of Delta."""
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63) + 1, le=2**63 - 1)]
+"""A `long` of Delta, but for the least, which stands for none in a column."""
 
 
 class ProducedBatch(msgspec.Struct, frozen=True, array_like=True):

@@ -2,7 +2,7 @@
 hour, and they take 70 bytes each instead of 500.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,9 @@ REMOVE = pa.struct(
 )
 """A remove in a checkpoint."""
 
+_PARTS_MAX = 16
+"""More arrays than so many become one: each look goes through all of them."""
+
 
 class Tombstones(Mapping[str, Remove]):
     """Removes by their paths: a value, of which `after` gives the next one.
@@ -32,8 +35,8 @@ class Tombstones(Mapping[str, Remove]):
     __slots__ = ("_parts",)
 
     def __init__(self, removes: Iterable[Remove] = ()) -> None:
-        removes = [*removes]
-        self._parts: tuple[pa.StructArray, ...] = (_rows(removes),) if removes else ()
+        newest = {remove.path: remove for remove in removes}
+        self._parts: tuple[pa.StructArray, ...] = (_rows(newest.values()),) if newest else ()
 
     @classmethod
     def of_rows(cls, *parts: pa.StructArray) -> "Tombstones":
@@ -46,8 +49,10 @@ class Tombstones(Mapping[str, Remove]):
         """These and `removes`, in the place of older ones of the same paths."""
         added = Tombstones(removes)
         paths = pa.array([*added], pa.string())
-        known = (part.filter(pc.invert(pc.is_in(part.field("path"), paths))) for part in self._parts)
-        return self.of_rows(*known, *added._parts)
+        parts = [_without(part, paths) for part in self._parts]
+        if len(parts) > _PARTS_MAX:
+            parts = [pa.concat_arrays(parts)]
+        return self.of_rows(*parts, *added._parts)
 
     def pruned(self, now_ms: int) -> "Tombstones":
         """These without the old ones."""
@@ -79,8 +84,12 @@ class Tombstones(Mapping[str, Remove]):
         return f"Tombstones({[*self.values()]})"
 
 
-def _rows(removes: Iterable[Remove]) -> pa.StructArray:
-    removes = [*removes]
+def _without(rows: pa.StructArray, paths: pa.Array) -> pa.StructArray:
+    found = pc.is_in(rows.field("path"), paths)
+    return rows.filter(pc.invert(found)) if pc.any(found).as_py() else rows
+
+
+def _rows(removes: Collection[Remove]) -> pa.StructArray:
     columns = [
         pa.array([remove.path for remove in removes], pa.string()),
         pa.array([remove.deletionTimestamp for remove in removes], pa.int64()),

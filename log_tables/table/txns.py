@@ -164,7 +164,8 @@ class Txns(Mapping[str, Txn]):
 
     def producer(self, producer_id: int) -> ProducerState | None:
         """The state of a producer; None if the log does not know it."""
-        sequence, end = self._at(2 * producer_id), self._at(2 * producer_id + 1)
+        sequence = self._at(2 * producer_id) if 0 <= producer_id <= KEPT_PRODUCER_ID_MAX else None
+        end = None if sequence is None else self._at(2 * producer_id + 1)
         if sequence is None or end is None:
             return None
         (version, time), (end_offset, _) = sequence, end
@@ -199,15 +200,27 @@ class Txns(Mapping[str, Txn]):
         )
         return _sorted(*map(np.concatenate, zip(self._columns, added, strict=True)))
 
+    def lasting(self) -> Iterator[Txn]:
+        """Those that are never forgotten."""
+        codes, versions, times = self._whole()
+        lasting = times == _NEVER
+        yield from (txn for txn in self._named.values() if txn.last_updated is None)
+        for code, version in zip(codes[lasting].tolist(), versions[lasting].tolist(), strict=True):
+            yield Txn(_name(code), version)
+
     def __getitem__(self, app_id: str) -> Txn:
+        found = self._named.get(app_id)
+        if found is not None:
+            return found
         code = _code(app_id)
-        found = None if code is None else self._at(code)
-        return self._named[app_id] if found is None else Txn(app_id, *found)
+        packed = None if code is None else self._at(code)
+        if packed is None:
+            raise KeyError(app_id)
+        return Txn(app_id, *packed)
 
     def __iter__(self) -> Iterator[str]:
         yield from self._named
-        for code in self._whole().codes.tolist():
-            yield (producer_end_txn if code & 1 else producer_sequence_txn)(code >> 1)
+        yield from map(_name, self._whole().codes.tolist())
 
     def __len__(self) -> int:
         return len(self._named) + len(self._whole().codes)
@@ -222,6 +235,11 @@ def _code(app_id: str) -> int | None:
     if found is None or found[0] > KEPT_PRODUCER_ID_MAX:
         return None
     return 2 * found[0] + (found[1] == "end")
+
+
+def _name(code: int) -> str:
+    """The `appId` of a producer's txn by its number."""
+    return (producer_end_txn if code & 1 else producer_sequence_txn)(code >> 1)
 
 
 def _sorted(codes: np.ndarray, versions: np.ndarray, times: np.ndarray) -> _Columns:

@@ -105,12 +105,27 @@ def test_what_the_log_has_is_not_kept_twice_and_what_it_forgot_not_at_all() -> N
     for number in range(3):
         leader.sequence(batch(0, number=number))
     known = sequencer(2, p0=ProducerState(0, 1, 1)).snapshot
-    leader.forget(known)
+    leader.forget(known, {0})
     assert place(leader.sequence(batch(0, number=0))) == (0, True)
     assert place(leader.sequence(batch(0, number=2))) == (2, True)  # it is not durable yet
     assert place(leader.sequence(batch(0, number=1))) == (3, False)
     assert leader._producers.keys() == {1, 2}
     assert not leader._batches  # each is told by the state of its producer
+
+
+def test_batches_stay_known_as_long_as_their_producer() -> None:
+    leader = sequencer(0)
+    for number in range(2):
+        for sequence in range(3):
+            leader.sequence(batch(sequence, number=number))
+    leader.forget(sequencer(6, p0=ProducerState(0, 3, 3)).snapshot, {0})
+    assert [place(leader.sequence(batch(sequence, number=0))) for sequence in range(3)] == [
+        (0, True), (1, True), (2, True),
+    ]  # fmt: skip
+    assert place(leader.sequence(batch(3, number=0))) == (6, False)
+    assert place(leader.sequence(batch(0, 3, number=0))) == (None, True)
+    assert leader._batches.keys() == {0}
+    assert place(leader.sequence(batch(0, number=1))) == (7, False)
 
 
 @pytest.mark.parametrize("sequence", [3, 5, 1000])
@@ -221,19 +236,28 @@ def test_the_txns_of_a_commit_say_what_the_sequencer_knows() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.booleans()), max_size=30), st.integers(0, 5)
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(1, 4), st.sampled_from(["next", "again", "checkpoint"])),
+        max_size=30,
+    ),
+    st.integers(0, 5),
 )
 def test_whatever_is_repeated_each_batch_gets_offsets_once(
-    sends: list[tuple[int, int, bool]], before_wrap: int
+    sends: list[tuple[int, int, str]], before_wrap: int
 ) -> None:
-    """Producers that begin near the wrap send batches in order, and now and then an older one again."""
+    """Producers that begin near the wrap send batches in order, and now and then an older one again, before
+    and after a checkpoint.
+    """
     start = (SEQUENCE_MODULUS - before_wrap) % SEQUENCE_MODULUS
     leader = sequencer(0, **{f"p{n}": ProducerState(0, start, 0) for n in range(3)})
     following = [start] * 3
     sent: list[tuple[AppendRequest, int | None]] = []
     newest = [deque[AppendRequest](maxlen=5) for _ in range(3)]
-    for number, count, again in sends:
-        if again and sent:
+    for number, count, what in sends:
+        if what == "checkpoint":
+            states = {f"p{n}": state for n in range(3) if (state := leader._known(n)) is not None}
+            leader.forget(sequencer(leader.log_end, **states).snapshot, {0, 1, 2})
+        elif what == "again" and sent:
             old, base = sent[(number * 7 + count) % len(sent)]
             found = leader.sequence(old)
             assert old.producer is not None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from log_tables.clock import ManualClock
 from log_tables.errors import CorruptLog
-from log_tables.layout import checkpoint_path, last_checkpoint_path
+from log_tables.layout import checkpoint_path, last_checkpoint_path, producer_end_txn
 from log_tables.store.store import Store, open_store
 from log_tables.table.checkpoint import (
     Checkpoint,
@@ -55,6 +55,15 @@ def store() -> Store:
 @pytest.mark.parametrize("checkpoint", [FULL, EMPTY])
 def test_a_checkpoint_is_read_back_as_it_was_written(checkpoint: Checkpoint) -> None:
     assert decode(encode(checkpoint), checkpoint.version, TABLE) == checkpoint
+
+
+def test_a_large_checkpoint_is_read_back_as_it_was_written() -> None:
+    numbers = range(40_000)
+    txns = Txns(Txn(producer_end_txn(number), number, number) for number in numbers).after(FULL.txns.values())
+    adds = [Add(f"{number}.parquet", number, 20, False, "{}", {"more": ""}) for number in numbers]
+    removes = Tombstones(Remove(f"r{number}", False, number, None, True, {"p": None}) for number in numbers)
+    large = replace(FULL, txns=txns, adds=adds, removes=removes)
+    assert decode(encode(large), 12, TABLE) == large
 
 
 def test_each_row_of_a_checkpoint_is_one_action(store: Store) -> None:

@@ -122,6 +122,13 @@ def test_a_removed_segment_is_gone_and_remembered() -> None:
     assert not after.holds("other.parquet")
 
 
+def test_a_file_that_was_added_again_stays() -> None:
+    back, other = segment(0, 9), segment(10, 19)
+    after = holding(back, other).apply(Commit(INFO, removes=(back.remove(50, True),)))
+    after = after.apply(Commit(INFO, adds=(back.add(True),)))
+    assert after.apply(Commit(INFO, removes=(other.remove(51, True),))).segments == (back,)
+
+
 @pytest.mark.parametrize(
     ("offset", "index"),
     [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (29, 2), (30, 2), (39, 2), (40, 3), (99, 3)],

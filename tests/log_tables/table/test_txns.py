@@ -59,6 +59,10 @@ def test_the_newest_of_each_application_counts(commits: list[list[Txn]]) -> None
     assert {*txns} == {*expected}
     assert len(txns) == len(expected)
     assert through_columns(txns) == expected
+    assert {txn.app_id: txn for txn in txns.lasting()} == {
+        app_id: txn for app_id, txn in expected.items() if txn.last_updated is None
+    }
+    assert all(app_id in txns for app_id in expected)
     assert "nobody's" not in txns
 
 
@@ -83,6 +87,8 @@ def test_a_producer_is_known_by_two_txns(others: int) -> None:
     assert txns.producer(number) == state
     assert txns.producer(number - 1) is None
     assert txns.producer(0) is None
+    assert txns.producer(-1) is None
+    assert txns.producer(2**63) is None
     assert txns.producer_ids() == {number, *range(others)}
     assert Txns(both[:1]).producer(number) is None
 
