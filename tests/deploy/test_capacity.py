@@ -7,7 +7,9 @@ import re
 
 import pytest
 
+from ingest.budget import GATHER_MAX_S
 from ingest.commit_budget import REQUESTS_PER_COMMIT
+from ingest.settings import Settings
 from tests.kit.support import ROOT
 
 PAGE = (ROOT / "docs" / "capacity.md").read_text()
@@ -15,7 +17,8 @@ BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text()
 
 KEYED = 95_054
 RECORD_BYTES = 100
-COMMITS_PER_S = 4
+REQUEST_RECORDS = 500
+GATHERED_COMMITS_PER_S = 1 / GATHER_MAX_S
 REWRITES, MERGED_MB_PER_S = 7, 30
 DAY_S, MONTH_DAYS, STORED_DAYS = 86_400, 30, 7
 USD_A_1000_PUTS, USD_A_GB_MONTH = 0.005, 0.023
@@ -40,15 +43,18 @@ def number(value: float) -> str:
 @pytest.mark.parametrize("row", rows(9), ids=lambda row: row[0])
 def test_what_a_load_takes_follows_from_the_rules(row: list[str]) -> None:
     rate, partitions = int(row[0].replace(",", "")), int(row[3])
-    mb = rate * RECORD_BYTES / 1e6
-    puts = REQUESTS_PER_COMMIT * COMMITS_PER_S * partitions
+    mb, gateways = rate * RECORD_BYTES / 1e6, math.ceil(rate / (KEYED / 2)) + 1
+    leaders = min(gateways, partitions)
+    asked = REQUESTS_PER_COMMIT * rate / REQUEST_RECORDS * partitions
+    gathered = REQUESTS_PER_COMMIT * GATHERED_COMMITS_PER_S * partitions / leaders
+    puts = min(asked, leaders * max(Settings().commits_requests_per_second_max, gathered))
     stored_gb = mb * DAY_S * STORED_DAYS / 1_000
     assert row[1:] == [
         f"{mb:g}",
-        str(math.ceil(rate / (KEYED / 2)) + 1),
+        str(gateways),
         row[3],
-        str(puts),
-        f"{COMMITS_PER_S * partitions * DAY_S:,}",
+        f"{puts:g}",
+        f"{puts / REQUESTS_PER_COMMIT * DAY_S:,.0f}",
         number(mb * REWRITES / MERGED_MB_PER_S),
         f"{puts * DAY_S * MONTH_DAYS / 1_000 * USD_A_1000_PUTS:,.0f}",
         f"{stored_gb * USD_A_GB_MONTH:,.0f}",
@@ -59,3 +65,9 @@ def test_the_tables_are_read() -> None:
     assert len(rows(2)) > 5
     assert len(rows(9)) > 3
     assert re.search(f"{KEYED:,}", PAGE)
+
+
+def test_what_fewer_commits_save_is_right() -> None:
+    puts = REQUESTS_PER_COMMIT * 4 * int(rows(9)[-1][3])
+    usd = puts * DAY_S * MONTH_DAYS / 1_000 * USD_A_1000_PUTS
+    assert f"{puts} puts then, and {usd:,.0f} USD" in " ".join(PAGE.split())

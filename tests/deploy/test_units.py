@@ -64,6 +64,12 @@ def test_a_stop_reaches_the_first_process_alone_and_has_time(unit: Path) -> None
     assert service["User"] == ["lakelog"]
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_is_started_again_however_often_it_fails(unit: Path) -> None:
+    assert "\nStartLimitIntervalSec=0\n" in unit.read_text().partition("[Service]")[0]
+    assert read(unit)["Restart"] == ["on-failure"]
+
+
 class Machine:
     """A machine on which the units are installed, below `directory`."""
 
