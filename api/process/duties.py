@@ -7,6 +7,8 @@ Every duty is safe to kill at any point.
 import threading
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
+
 from api.gateway import Gateway
 from api.metrics import TableSize
 from api.process.credential_duty import CredentialDuty, KeyReportDuty
@@ -113,12 +115,18 @@ def follow(gateway: Gateway) -> None:
 
 def checkpoint(cluster: Cluster) -> None:
     """Write the checkpoints that are due."""
+    written = False
     for partition in _led(cluster):
         if partition.table.checkpoint_due():
             partition.checkpoint()
+            written = True
     for table in _tables(cluster):
         if table.checkpoint_is_due():
             table.checkpoint(0)
+            written = True
+    if written:
+        # malloc keeps what a checkpoint was made in, which is a multiple of it.
+        pa.default_memory_pool().release_unused()
 
 
 def compact(cluster: Cluster) -> None:

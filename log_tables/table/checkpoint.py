@@ -21,7 +21,7 @@ from log_tables.layout import (
     log_directory,
 )
 from log_tables.store.store import Store
-from log_tables.table.commit import Add, Format, Metadata, Protocol, Remove
+from log_tables.table.commit import Add, Format, Metadata, Protocol
 from log_tables.table.tombstones import REMOVE, Tombstones
 from log_tables.table.txns import Txns
 
@@ -216,7 +216,9 @@ def decode(data: bytes, version: int, table: str) -> Checkpoint:
             _decode_metadata(metadata),
             Txns.of_columns(*_fields(content["txn"], "appId", "version", "lastUpdated")),
             _decode_adds(content["add"]),
-            _decode_removes(content["remove"]),
+            Tombstones.of_columns(
+                *_fields(content["remove"], "path", "deletionTimestamp", "partitionValues", "size")
+            ),
         )
     except _UNREADABLE as error:
         raise CorruptLog(
@@ -286,12 +288,3 @@ def _decode_maps(column: pa.MapArray) -> list[dict[str, str] | None]:
         dict(zip(keys[a - base : b - base], items[a - base : b - base], strict=True)) if ok else None
         for a, b, ok in zip(offsets, offsets[1:], valid, strict=False)
     ]
-
-
-def _decode_removes(column: pa.StructArray) -> Tombstones:
-    fields = (each.to_pylist() for each in _fields(column, "path", "deletionTimestamp", "size"))
-    values = _decode_maps(column.field("partitionValues"))
-    return Tombstones(
-        Remove(path, False, deleted, size, True, value or {})
-        for path, deleted, size, value in zip(*fields, values, strict=True)
-    )

@@ -45,6 +45,19 @@ class Tombstones(Mapping[str, Remove]):
         made._parts = tuple(part for part in parts if len(part))
         return made
 
+    @classmethod
+    def of_columns(cls, paths: pa.Array, times: pa.Array, values: pa.Array, sizes: pa.Array) -> "Tombstones":
+        """The removes of a checkpoint, as its columns path, deletionTimestamp, partitionValues and size.
+
+        Raises ValueError where one has no path.
+        """
+        if paths.null_count:
+            raise ValueError("a remove has no path")
+        given = {"path": paths, "deletionTimestamp": times, "partitionValues": values, "size": sizes}
+        given["dataChange"], given["extendedFileMetadata"] = _flags(len(paths))
+        cast = [given[field.name].cast(field.type) for field in REMOVE]
+        return cls.of_rows(pa.StructArray.from_arrays(cast, fields=list(REMOVE)))
+
     def after(self, removes: Iterable[Remove]) -> "Tombstones":
         """These and `removes`, in the place of older ones of the same paths."""
         added = Tombstones(removes)
@@ -89,12 +102,16 @@ def _without(rows: pa.StructArray, paths: pa.Array) -> pa.StructArray:
     return rows.filter(pc.invert(found)) if pc.any(found).as_py() else rows
 
 
+def _flags(count: int) -> tuple[pa.Array, pa.Array]:
+    """`dataChange` and `extendedFileMetadata` of so many removes."""
+    return pa.repeat(pa.scalar(False), count), pa.repeat(pa.scalar(True), count)
+
+
 def _rows(removes: Collection[Remove]) -> pa.StructArray:
     columns = [
         pa.array([remove.path for remove in removes], pa.string()),
         pa.array([remove.deletionTimestamp for remove in removes], pa.int64()),
-        pa.repeat(pa.scalar(False), len(removes)),
-        pa.repeat(pa.scalar(True), len(removes)),
+        *_flags(len(removes)),
         pa.array(
             [list((remove.partitionValues or {}).items()) for remove in removes],
             REMOVE["partitionValues"].type,
