@@ -85,7 +85,8 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value)) or "-"
     text = str(value)
-    return text if text and text.isascii() and text.isprintable() and " " not in text else json.dumps(text)
+    plain = text.isascii() and text.isprintable() and not {*' "'} & {*text}
+    return text if plain and text not in ("", "-") else json.dumps(text)
 
 
 def _time(seconds: float) -> str:

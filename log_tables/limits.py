@@ -321,8 +321,13 @@ PRODUCER_ID_MAX = 2**62 - 1
 """The largest producer id of a client. Those above are lakelog's own, and no client can have one."""
 
 BRIEF_PRODUCER_ID_MIN = PRODUCER_ID_MAX + 1 - 2**56
-"""The ids from here to PRODUCER_ID_MAX are those that Kafka's clients are given: each start of a producer
-takes another one, so a table forgets them sooner.
+"""The ids from here to PRODUCER_ID_MAX are those that Kafka's clients are given, and those of single
+requests: each takes another one, so a table forgets them sooner. A client of HTTP has an id below.
+"""
+
+ONCE_PRODUCER_ID_MIN = PRODUCER_ID_MAX + 1 - 2**55
+"""The ids from here to PRODUCER_ID_MAX stand for single requests with an Idempotency-Key. No client may name
+one: it could make the log take another's request for a repeat.
 """
 
 BRIEF_PRODUCER_MIN_MS, BRIEF_PRODUCER_MAX_MS = 15 * 60 * 1000, 30 * 60 * 1000

@@ -56,6 +56,8 @@ def _asked_for(environment: Mapping[str, str]) -> bool:
 
 def _exported() -> Tracer:
     """Raises ImportError."""
+    # It warns of each `tracestate` that it does not take, and anybody can send one.
+    logging.getLogger("opentelemetry.trace.span").setLevel(logging.ERROR)
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider

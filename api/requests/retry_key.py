@@ -14,11 +14,10 @@ from starlette.types import Scope
 from api.requests.access import context_of
 from log_tables.cluster.group_log import check_retry_key
 from log_tables.errors import InvalidArgument
-from log_tables.limits import BRIEF_PRODUCER_ID_MIN
+from log_tables.limits import ONCE_PRODUCER_ID_MIN, PRODUCER_ID_MAX
 from log_tables.partition.partition import ProducerStamp
 
-_ID_BYTES = 7
-"""Ids of producers that are kept for half an hour at most: 2**56."""
+_IDS = PRODUCER_ID_MAX + 1 - ONCE_PRODUCER_ID_MIN
 
 
 def retry_key_of(scope: Scope) -> str:
@@ -36,6 +35,6 @@ def retry_key_of(scope: Scope) -> str:
 def stamp_once(scope: Scope, facts: Sequence[object], body: bytes) -> ProducerStamp:
     """The stamp of a request whose records are made of `body` by `facts`, its retry key among them."""
     head = msgspec.json.encode([context_of(scope).principal.name, *facts])
-    digest = blake2b(head, digest_size=_ID_BYTES)
+    digest = blake2b(head)
     digest.update(body)
-    return ProducerStamp(BRIEF_PRODUCER_ID_MIN + int.from_bytes(digest.digest()), 0, 0)
+    return ProducerStamp(ONCE_PRODUCER_ID_MIN + int.from_bytes(digest.digest()) % _IDS, 0, 0)

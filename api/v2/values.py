@@ -93,7 +93,9 @@ async def append_values(
     source = _key_source(request.scope, key, key_header)
     retry_key = retry_key_of(request.scope)
     found = await topic_to_write(here, topic)
-    facts = (retry_key, found.partition_count, partition, form.value, key, source.text)
+    # Keys go to other partitions when there are more of them: the same request is another one then.
+    count = found.partition_count if partition is None else None
+    facts = (retry_key, count, partition, form.value, key, source.text)
     with room_of(request) as room:
         size = room.size_bytes
         wanted = ProduceRequest(kind, partition, await _stamp(request, facts), sticky_key=retry_key.encode())

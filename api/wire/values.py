@@ -16,7 +16,7 @@ from api.media import ValueFormat
 from api.wire.csv_rows import json_rows
 from api.wire.json_bounds import check_count, check_depth, check_utf8, item_count, too_deep
 from api.wire.json_pointer import JsonPointer
-from api.wire.offload import INLINE_MAX_ROWS, is_large_json
+from api.wire.offload import INLINE_MAX_BYTES, INLINE_MAX_ROWS, is_large_json
 from api.wire.room import Reserve, hold, settle
 from api.wire.v2 import unless_all_none
 from ingest.buffer import Room
@@ -63,7 +63,10 @@ def is_much(body: bytes, form: ValueFormat) -> bool:
     """Whether decoding `body` is a lot of work."""
     if form is ValueFormat.BYTES:
         return False
-    return is_large_json(body) or body.count(b"\n") > INLINE_MAX_ROWS
+    lines = body.count(b"\n")
+    # Each row of CSV has all names of the header line in it, and a row may be a few commas.
+    grown = lines * len(body) if form is ValueFormat.CSV else 0
+    return is_large_json(body) or lines > INLINE_MAX_ROWS or grown > INLINE_MAX_BYTES
 
 
 def _whole(body: bytes, keys: KeySource, now_us: int) -> SentRecords:
@@ -100,7 +103,7 @@ def _no_records() -> InvalidRecord:
 
 def _lines(body: bytes, reserve: Reserve, _: Collection[str] = ()) -> _Values:
     """The values of NDJSON. Blank lines are none."""
-    count = body.count(b"\n") + 1
+    count = body.count(b"\n") + (not body.endswith(b"\n"))
     check_count(count)
     reserve(_cost(body, count))
     found = []
@@ -112,13 +115,18 @@ def _lines(body: bytes, reserve: Reserve, _: Collection[str] = ()) -> _Values:
 
 
 def _check(text: bytes, place: str) -> None:
+    _check_depth(text, place)
     try:
-        check_depth(text)
         _text.decode(text)
     except RecursionError:
         raise too_deep() from None
     except msgspec.DecodeError as error:
         raise MalformedBody(f"{place} is not JSON: {error}; fix it, and send all again") from None
+
+
+def _check_depth(text: bytes | msgspec.Raw, place: str) -> None:
+    try:
+        check_depth(text)
     except MalformedBody as error:
         raise MalformedBody(f"{place}: {error.message}") from None
 
@@ -138,8 +146,8 @@ def _json(body: bytes, reserve: Reserve, _: Collection[str]) -> _Values:
 
 def _items(body: bytes, reserve: Reserve) -> Iterator[bytes]:
     reserve(_cost(body, item_count(body)))
-    for item in _texts.decode(body):
-        check_depth(item)
+    for number, item in enumerate(_texts.decode(body), 1):
+        _check_depth(item, f"value {number}")
         yield bytes(item)  # a view would keep the whole body
 
 
@@ -160,7 +168,7 @@ def _table(body: bytes, reserve: Reserve, of_json: Collection[str]) -> _Values:
         check_count(len(found))
         made += _cost(text, 1)
         reserve(made)
-        check_depth(text)
+        _check_depth(text, f"row {len(found)}")
     return found
 
 

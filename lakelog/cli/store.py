@@ -39,18 +39,27 @@ def check(
     The check puts small objects below URL/store-check-…, and deletes them. A log may be there already, and in
     use. The options of the store are the setting store_options, or the store's own variables.
     """
-    results = []
-    for result in _results(url, timeout):
-        results.append(result)
-        if not json:
-            _print(result)
+    results: list[RequirementResult] = []
+    try:
+        for result in _results(url, timeout):
+            results.append(result)
+            if not json:
+                _print(result)
+    except LakelogError:
+        if json and results:
+            _print_json(url, False, results)
+        raise
     passed = not any(result.problem for result in results)
     if json:
-        print_json({"url": url, "passed": passed, "requirements": [each._asdict() for each in results]})
+        _print_json(url, passed, results)
     else:
         console().print(f"PASS: {url} can hold a log" if passed else f"FAIL: {url} cannot hold a log")
     if not passed:
         raise typer.Exit(1)
+
+
+def _print_json(url: str, passed: bool, results: "list[RequirementResult]") -> None:
+    print_json({"url": url, "passed": passed, "requirements": [each._asdict() for each in results]})
 
 
 def _print(result: "RequirementResult") -> None:

@@ -16,6 +16,7 @@ from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleP
 from log_tables.limits import (
     BRIEF_PRODUCER_ID_MIN,
     KEPT_PRODUCER_ID_MIN,
+    ONCE_PRODUCER_ID_MIN,
     PRODUCER_BATCHES,
     PRODUCER_ID_MAX,
     SEQUENCE_MODULUS,
@@ -46,7 +47,8 @@ def client_producer_id(clock: Clock) -> int:
 
 def brief_producer_id(clock: Clock) -> int:
     """A new random id for a producer of a Kafka client, which takes one whenever it starts."""
-    return BRIEF_PRODUCER_ID_MIN + int(clock.random_hex(14), 16)
+    many = ONCE_PRODUCER_ID_MIN - BRIEF_PRODUCER_ID_MIN
+    return BRIEF_PRODUCER_ID_MIN + int(clock.random_hex(14), 16) % many
 
 
 def kept_producer_id(clock: Clock) -> int:

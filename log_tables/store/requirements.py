@@ -86,8 +86,10 @@ def check_store(
     """
     store = connect()
     objects = _Objects(store, connect, f"store-check-{clock.random_hex(12)}")
-    _reach(objects)
+    path = _put(objects)
     try:
+        with suppress(ObjectMissing):  # which is a finding, below
+            store.get(path)
         for requirement in _REQUIREMENTS:
             if is_over():
                 return
@@ -101,17 +103,16 @@ def check_store(
             ) from None
 
 
-def _reach(objects: _Objects) -> None:
-    """One put and one get. Raises StoreUnavailable."""
+def _put(objects: _Objects) -> str:
+    """One put; the path of the object. Raises StoreUnavailable."""
     path = objects.name("reached")
     try:
         objects.store.put(path, b"reached")
-        with suppress(ObjectMissing):  # which is a finding, below
-            objects.store.get(path)
     except StoreUnavailable:
         with suppress(StoreUnavailable):
             objects.delete_all()
         raise
+    return path
 
 
 def _tried(requirement: _Requirement, objects: _Objects) -> RequirementResult:

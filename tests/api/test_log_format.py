@@ -86,6 +86,8 @@ def test_a_line_has_the_request_for_which_it_is_written() -> None:
 def test_facts_follow_a_message_of_text_as_words() -> None:
     text = TextFormatter().format(record("request", a=1, b=None, c="", d="e f", g=["h", "i"], j=[]))
     assert text.endswith('request a=1 b=- c="" d="e f" g=h,i j=-')
+    text = TextFormatter().format(record("request", a='"x', b="-", c="y=z"))
+    assert text.endswith(r'request a="\"x" b="-" c=y=z')
 
 
 def test_what_python_itself_would_print_is_a_line_of_json_too(process: None) -> None:

@@ -40,7 +40,7 @@ from log_tables.errors import (
     TopicDeleted,
     UnknownPartition,
 )
-from log_tables.limits import PART_BYTES
+from log_tables.limits import ONCE_PRODUCER_ID_MIN, PART_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.rows import Records, Rows, bytes_of, count_of
 
@@ -195,6 +195,11 @@ async def _decoded(
                 await asyncio.sleep(ROOM_PAUSE_S)
     if batch.producer_id >= 0 and (batch.producer_epoch < 0 or batch.base_sequence < 0):
         raise Refusal(ErrorCode.INVALID_RECORD, "a producer with an id has an epoch and a sequence, too")
+    if batch.producer_id >= ONCE_PRODUCER_ID_MIN:
+        raise Refusal(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"producer {batch.producer_id} is lakelog's own; use the id that InitProducerId gave",
+        )
     if batch.is_transactional:
         raise Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not offered over this protocol")
     return batch

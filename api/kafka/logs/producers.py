@@ -10,7 +10,7 @@ from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
-from log_tables.limits import BRIEF_PRODUCER_ID_MIN, PRODUCER_ID_MAX
+from log_tables.limits import BRIEF_PRODUCER_ID_MIN, ONCE_PRODUCER_ID_MIN
 
 EPOCH_MAX = 2**15 - 2
 """The last epoch of an id: Kafka's are int16, and its clients take another id then (KIP-360)."""
@@ -27,7 +27,7 @@ async def init_producer_id(
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     if not client.may_write_any():
         return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    known = BRIEF_PRODUCER_ID_MIN <= request.producer_id <= PRODUCER_ID_MAX
+    known = BRIEF_PRODUCER_ID_MIN <= request.producer_id < ONCE_PRODUCER_ID_MIN
     if known and 0 <= request.producer_epoch < EPOCH_MAX:
         following = request.producer_epoch + 1
         return InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=following)

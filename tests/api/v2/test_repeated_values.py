@@ -46,6 +46,16 @@ def test_a_repeat_is_found_by_another_gateway(tmp_path: Path) -> None:
         assert sum(ends(one, "t")) == 42
 
 
+def test_a_repeat_to_a_named_partition_is_found_though_there_are_more_of_them(tmp_path: Path) -> None:
+    with running_gateway(tmp_path) as gateway:
+        gateway.create_topic("t", 1)
+        first = send(gateway, path=f"{PATH}&partition=0").json()
+        clusters = gateway.client.get("/v3/clusters").json()["data"]
+        topic = f"/v3/clusters/{clusters[0]['cluster_id']}/topics/t"
+        assert gateway.client.patch(topic, json={"partitions_count": 3}).is_success
+        assert send(gateway, path=f"{PATH}&partition=0").json() == first
+
+
 def test_the_same_key_of_somebody_else_is_another_request(tmp_path: Path) -> None:
     """Also at the gateway that only sends the request on."""
     root = Secured(tmp_path)

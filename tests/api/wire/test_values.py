@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from api.errors import MalformedBody, RequestTooLarge
 from api.media import ValueFormat
 from api.wire.json_pointer import JsonPointer
-from api.wire.values import KeySource, decode_values
+from api.wire.values import KeySource, decode_values, is_much
 from ingest.buffer import Buffer
 from log_tables.errors import BufferFull, InvalidArgument, InvalidRecord
 from log_tables.layout import KEY, VALUE
@@ -135,7 +135,7 @@ def test_a_key_from_elsewhere_is_written_as_the_values_are(
         (JSON, b"[1, 2", "the body is not JSON"),
         (JSON, b"{", "the body is not JSON"),
         (JSON, b'{"a":1}\n{"a"', "line 2 is not JSON"),
-        (JSON, b"[" + b"[" * 600 + b"]" * 600 + b"]", "a value has more than 500"),
+        (JSON, b"[1," + b"[" * 600 + b"]" * 600 + b"]", "value 2: a value has more than 500"),
         (JSON, b"[" * 100_000, "a value has more than 500"),
         (JSON, b'{"a":' * 100_000, "a value has more than 500"),
         (CSV, b'a\n"\xff"', "not UTF-8"),
@@ -183,6 +183,27 @@ def test_bytes_have_no_field_that_could_be_a_key() -> None:
 def test_too_many_values_are_refused(form: ValueFormat, body: bytes) -> None:
     with pytest.raises(RequestTooLarge, match="200000 are allowed"):
         pairs(body, form)
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_so_many_values_are_taken(end: bytes) -> None:
+    body = b"\n".join([b"1"] * REQUEST_RECORDS_MAX) + end
+    assert len(values(body, NDJSON)) == REQUEST_RECORDS_MAX
+
+
+@pytest.mark.parametrize(
+    ("form", "body", "much"),
+    [
+        (CSV, b"a,b\n" + b"1,2\n" * 100, False),
+        (CSV, b",".join(b"%d" % name + b"a" * 10_000 for name in range(7)) + b"\n,,,,,," * 999, True),
+        (CSV, b'"' + b"a\n" * 500 + b'"' + b"\n1" * 999, True),
+        (NDJSON, b"1\n" * 1_000, False),
+        (NDJSON, b"1\n" * 1_001, True),
+        (BYTES, b"1\n" * 1_001, False),
+    ],
+)
+def test_what_takes_long_is_known_before(form: ValueFormat, body: bytes, much: bool) -> None:
+    assert is_much(body, form) is much
 
 
 WIDE = b",".join(b"a" * 100 + b"%d" % number for number in range(500))

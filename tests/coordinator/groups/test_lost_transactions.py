@@ -22,7 +22,7 @@ from log_tables.cluster.group_log import (
 )
 from log_tables.errors import Conflict, CorruptSegment, ObjectMissing, TransactionLost
 from log_tables.layout import STAGING
-from log_tables.limits import KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX
+from log_tables.limits import BRIEF_PRODUCER_ID_MIN, KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
@@ -39,7 +39,7 @@ from tests.kit.transaction_gateway import (
     topics_made,
 )
 
-OLD = PRODUCER_ID_MAX - 7
+OLD = BRIEF_PRODUCER_ID_MIN - 7
 """A group's producer in a root of an older version: a client could name it."""
 
 

@@ -11,7 +11,7 @@ from log_tables.limits import (
     BRIEF_PRODUCER_ID_MIN,
     BRIEF_PRODUCER_MAX_MS,
     BRIEF_PRODUCER_MIN_MS,
-    PRODUCER_ID_MAX,
+    ONCE_PRODUCER_ID_MIN,
     REPEAT_COMMITS,
     SEQUENCE_MODULUS,
 )
@@ -216,7 +216,7 @@ def test_a_producer_of_a_kafka_client_is_forgotten_sooner_and_never_at_once(
 def test_ids_of_producers_tell_how_long_they_are_kept(make: Callable[[Clock], int]) -> None:
     ids = [make(SystemClock()) for _ in range(1_000)]
     assert len(set(ids)) == 1_000
-    assert all(0 <= each <= PRODUCER_ID_MAX for each in ids)
+    assert all(0 <= each < ONCE_PRODUCER_ID_MIN for each in ids)
     assert {each >= BRIEF_PRODUCER_ID_MIN for each in ids} == {make is brief_producer_id}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from log_tables.clock import SystemClock
-from log_tables.errors import AlreadyExists, PutRefused
+from log_tables.errors import AlreadyExists, PutRefused, StoreUnavailable
 from log_tables.store.objects import Data, ObjectInfo
 from log_tables.store.requirements import check_store
 from log_tables.store.store import Store, open_store
@@ -168,6 +168,19 @@ def test_a_check_that_is_over_deletes_what_it_made(tmp_path: Path) -> None:
     found = [*check_store(lambda: open_store(tmp_path), SystemClock(), lambda: next(results))]
     assert [each.requirement for each in found] == [READ, REFUSED]
     assert [*tmp_path.rglob("*")] == []
+
+
+def test_a_store_that_takes_objects_and_gives_none_back_is_told_of_what_is_left(tmp_path: Path) -> None:
+    class Closed(Broken):
+        def get(self, path: str) -> bytes:
+            raise StoreUnavailable(f"no right to get {path}")
+
+        def delete_objects(self, paths: Sequence[str]) -> None:
+            raise StoreUnavailable(f"no right to delete {len(paths)} objects")
+
+    with pytest.raises(StoreUnavailable, match=r"objects below store-check-.* may be left"):
+        [*check_store(lambda: Closed(open_store(tmp_path)), SystemClock())]
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["reached"]
 
 
 def test_an_answer_that_was_lost_is_no_second_winner(tmp_path: Path) -> None:

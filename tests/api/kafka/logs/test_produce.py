@@ -15,7 +15,7 @@ from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import producer_end_txn, producer_sequence_txn
-from log_tables.limits import MIB, SEQUENCE_MODULUS
+from log_tables.limits import MIB, ONCE_PRODUCER_ID_MIN, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info
@@ -77,6 +77,17 @@ def test_a_new_epoch_of_a_known_producer_begins_at_sequence_0(
     assert sent(sender, at, 0, epoch=1) == (0, 2, -1)
     assert sent(sender, at, 2, epoch=0)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
     assert sent(sender, at, 2, epoch=1) == (0, 4, -1)
+
+
+def test_no_client_names_what_stands_for_the_request_of_another(
+    kafka: KafkaGateway, sender: BatchSender, request: pytest.FixtureRequest
+) -> None:
+    at = (kafka.create_topic(request.node.name), 0)
+    for producer in (ONCE_PRODUCER_ID_MIN, PRODUCER_ID_MAX):
+        sender.send(at, [b"x"], stamp=(producer, 0, 0))
+        assert sender.answer().error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    sender.send(at, [b"x"], stamp=(ONCE_PRODUCER_ID_MIN - 1, 0, 0))
+    assert sender.answer().error_code == 0
 
 
 def test_sequences_go_on_from_0_after_the_largest(
