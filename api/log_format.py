@@ -85,7 +85,7 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value)) or "-"
     text = str(value)
-    plain = text.isascii() and text.isprintable() and not {*' "'} & {*text}
+    plain = text.isascii() and text.isprintable() and not any(mark in text for mark in ' "')
     return text if plain and text not in ("", "-") else json.dumps(text)
 
 

@@ -322,8 +322,11 @@ PRODUCER_ID_MAX = 2**62 - 1
 
 BRIEF_PRODUCER_ID_MIN = PRODUCER_ID_MAX + 1 - 2**56
 """The ids from here to PRODUCER_ID_MAX are those that Kafka's clients are given, and those of single
-requests: each takes another one, so a table forgets them sooner. A client of HTTP has an id below.
+requests: each takes another one, so a table forgets them sooner.
 """
+
+HTTP_PRODUCER_ID_MAX = BRIEF_PRODUCER_ID_MIN - 1
+"""The largest producer id that a client of HTTP may choose."""
 
 ONCE_PRODUCER_ID_MIN = PRODUCER_ID_MAX + 1 - 2**55
 """The ids from here to PRODUCER_ID_MAX stand for single requests with an Idempotency-Key. No client may name

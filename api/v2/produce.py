@@ -34,7 +34,7 @@ from ingest.buffer import Room
 from ingest.writer import Appended
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidArgument
-from log_tables.limits import BRIEF_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS
+from log_tables.limits import HTTP_PRODUCER_ID_MAX, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS
 from log_tables.partition.partition import ProducerStamp
 from log_tables.rows import as_batch, bytes_of
 
@@ -139,7 +139,7 @@ def _stamp(producer_id: str | None, epoch: str | None, sequence: str | None) -> 
     if producer_id is None or epoch is None or sequence is None:
         raise InvalidArgument("Producer-Id, Producer-Epoch and Producer-Seq belong together; send all three")
     return ProducerStamp(
-        _required("Producer-Id", producer_id, BRIEF_PRODUCER_ID_MIN - 1),
+        _required("Producer-Id", producer_id, HTTP_PRODUCER_ID_MAX),
         _required("Producer-Epoch", epoch, PRODUCER_EPOCH_MAX),
         _required("Producer-Seq", sequence, SEQUENCE_MODULUS - 1),
     )

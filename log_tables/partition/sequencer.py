@@ -15,6 +15,7 @@ from log_tables.clock import Clock
 from log_tables.errors import OffsetMismatch, ProducerTaken, SequenceGap, StaleProducerEpoch
 from log_tables.limits import (
     BRIEF_PRODUCER_ID_MIN,
+    HTTP_PRODUCER_ID_MAX,
     KEPT_PRODUCER_ID_MIN,
     ONCE_PRODUCER_ID_MIN,
     PRODUCER_BATCHES,
@@ -243,7 +244,8 @@ def _check_whose(stamp: ProducerStamp, known: ProducerState | None) -> None:
     kept = stamp.id >= KEPT_PRODUCER_ID_MIN if known is None else known.kept
     if kept and not stamp.kept:
         raise ProducerTaken(
-            f"producer {stamp.id} is lakelog's own; begin again with another id, from 0 to {PRODUCER_ID_MAX}"
+            f"producer {stamp.id} is lakelog's own; begin again with another id, from 0 to "
+            f"{HTTP_PRODUCER_ID_MAX}"
         )
     if known is not None and stamp.kept and not known.kept:
         raise ProducerTaken(

@@ -80,7 +80,7 @@ class Metadata(msgspec.Struct, frozen=True):
     format: Format = Format()
     partitionColumns: tuple[str, ...] = ()  # noqa: N815
     configuration: dict[str, str] = {}
-    createdTime: int | None = None  # noqa: N815
+    createdTime: _Int64 | None = None  # noqa: N815
     name: str | None = None
     description: str | None = None
 
