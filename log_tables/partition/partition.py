@@ -206,7 +206,7 @@ class Partition(PartitionReader):
         made = records_of(fresh, base, append_time)
         data, stats, records = encoded(made, columns, self.config.compression, self.config.limits)
         path = segment_name(base, self.clock.random_hex(8))
-        segment = stats.segment(path, data.size, 0, columns=columns.id)
+        segment = stats.segment(path, data, 0, columns=columns.id)
         info = commit_info(self.clock, "WRITE", leader_epoch=epoch)
         txns = append_txns(fresh, base + stats.records, self.clock.now_ms())
 

@@ -1,6 +1,6 @@
 """The check of declared columns: they are derived from the values again, and compared with those there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -10,19 +10,21 @@ from log_tables.columns.typed_values import typed_values
 from log_tables.errors import LakelogError
 from log_tables.layout import OFFSET, VALUE, VALUE_ERROR
 from log_tables.record import RECORD_SCHEMA
-from log_tables.segments import segment as segments
-from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment
 
 _REMEDY = "restore it from a backup"
 
 
-def check_columns(store: Store, directory: str, segment: Segment, declared: Declaration) -> Iterator[str]:
-    """The problems of the columns of `segment`, of a table that has `declared`; they never name a value."""
+def check_columns(
+    batches: Iterable[pa.RecordBatch], segment: Segment, declared: Declaration
+) -> Iterator[str]:
+    """The problems of the columns of `segment`, of a table that has `declared`, in all `batches` of its file;
+    they never name a value.
+    """
     stats, different = ColumnStatsWriter(), dict[str, int]()
     columns = None
     try:
-        for batch in segments.read(store, directory, segment, 0, 2**63 - 1, None):
+        for batch in batches:
             if columns is None:
                 columns = _declaration(batch, declared)
                 broken = [*_misplaced(batch, columns, segment)]

@@ -7,8 +7,6 @@ compared with the replay, and every segment is read and compared with its stats.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-import numpy as np
-
 from log_tables.cluster.credential_log import decode as decode_credential
 from log_tables.cluster.group_log import Key, Value
 from log_tables.cluster.group_log import decode as decode_group
@@ -21,14 +19,9 @@ from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
 from log_tables.layout import (
     CONSUMER_OFFSETS,
     CREDENTIALS_DIRECTORY,
-    HEADERS,
-    KEY,
     METADATA_DIRECTORY,
-    OFFSET,
     PROPERTY_REMOTE_ROOT,
-    TIMESTAMP,
     TOPICS,
-    VALUE,
     checkpoint_path,
     checkpoint_version,
     commit_version,
@@ -38,13 +31,11 @@ from log_tables.layout import (
     topic_directory,
 )
 from log_tables.limits import SEQUENCE_MODULUS
-from log_tables.record import int64s, timestamp_us
 from log_tables.root import kept_producers
-from log_tables.root.column_replay import check_columns
 from log_tables.root.fold_replay import check_fold, check_remote_fold
 from log_tables.root.group_replay import GroupReplay, records
 from log_tables.root.inspection import lost_files
-from log_tables.segments import segment as segments
+from log_tables.root.segment_replay import check_segment
 from log_tables.store.store import Store, open_store
 from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.checkpoint import decode as decode_checkpoint
@@ -292,9 +283,8 @@ def _check_table(store: Store, directory: str, report: PartitionReport, deep: bo
     problems = {}
     for segment in snapshot.segments:
         report.records += segment.records
-        problems[segment] = [*_check_segment(store, directory, segment)]
-        if deep and not problems[segment]:
-            problems[segment] += check_columns(store, directory, segment, snapshot.declared)
+        declared = snapshot.declared if deep else None
+        problems[segment] = [*check_segment(store, directory, segment, declared)]
     report.problems += _lasting(store, directory, problems)
     live = {segment.path for segment in snapshot.segments}
     report.unreferenced = sum(
@@ -413,43 +403,3 @@ def _check_sequences(version: int, commit: Commit, producers: dict[int, tuple[in
         if made.epoch == epoch and made.sequence not in (expected, 0):
             yield f"version {version} has producer {made.id} at sequence {made.sequence}, {expected} is next"
         producers[made.id] = (made.epoch, (made.sequence + made.count) % SEQUENCE_MODULUS)
-
-
-def _check_segment(store: Store, directory: str, segment: Segment) -> Iterator[str]:
-    """The file holds what its stats say: rows, strictly increasing offsets, times within bounds, nulls."""
-    try:
-        size = store.head(f"{directory}/{segment.path}").size
-        if size != segment.size:
-            yield (
-                f"segment {segment.path} has {size} bytes, and the log says {segment.size}; restore it "
-                "from a backup"
-            )
-            return
-        batches = list(segments.read(store, directory, segment, 0, 2**63 - 1))
-    except LakelogError as error:
-        yield f"segment {segment.path}: {error}"
-        return
-    offsets = (
-        np.concatenate([int64s(b.column(OFFSET)) for b in batches]) if batches else np.empty(0, np.int64)
-    )
-    if len(offsets) != segment.records:
-        yield f"segment {segment.path} holds {len(offsets)} records, and its stats say {segment.records}"
-    if len(offsets) == 0:
-        return
-    if not bool(np.all(np.diff(offsets) > 0)):
-        yield f"the offsets of segment {segment.path} do not strictly increase"
-    if (int(offsets[0]), int(offsets[-1])) != (segment.base_offset, segment.last_offset):
-        yield (
-            f"segment {segment.path} holds offsets {offsets[0]}-{offsets[-1]}, "
-            f"its stats say {segment.base_offset}-{segment.last_offset}"
-        )
-    stamps = np.concatenate([int64s(b.column(TIMESTAMP)) for b in batches])
-    low, high = timestamp_us(segment.min_timestamp), timestamp_us(segment.max_timestamp)
-    if int(stamps.min()) < low or int(stamps.max()) > high:
-        yield f"segment {segment.path} holds timestamps outside its stats"
-    nulls = tuple(sum(b.column(name).null_count for b in batches) for name in (KEY, VALUE, HEADERS))
-    if nulls != segment.nulls:
-        yield (
-            f"segment {segment.path} holds {nulls} nulls in key, value and headers, its stats say "
-            f"{segment.nulls}"
-        )

@@ -1,6 +1,7 @@
 """A digest of records, by which a rewrite compares the records that it wrote with those that it read.
 
-It depends on every value, on nulls, and on the order, but not on how the records are cut into batches.
+It depends on every value, on nulls, and on the order, but not on how the records are cut into batches. And
+the digest of a file, which the log keeps. Both are against errors, not against forgers: anybody can make one.
 """
 
 from collections.abc import Iterator
@@ -11,9 +12,16 @@ import pyarrow as pa
 
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.record import RECORD_SCHEMA, int64s
+from log_tables.store.store import Data
+from log_tables.table.snapshot import DIGEST_BYTES
 
 _NULL = -1
 """The length of a null."""
+
+
+def file_digest(data: Data) -> bytes:
+    """The digest of the bytes of a file: the lower half of their murmur3 (128 bit, x64, seed 0)."""
+    return mmh3.mmh3_x64_128_digest(data)[:DIGEST_BYTES]
 
 
 class Digest:

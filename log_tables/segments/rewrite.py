@@ -341,7 +341,7 @@ def _put(
     path = segment_name(found.base_offset, clock.random_hex(8))
     store.put_new(f"{table}/{path}", data)
     # The time of the newest input is between those of the neighbours, so modificationTime stays monotone.
-    return found.segment(path, data.size, newest.modification_time, horizons, newest.columns)
+    return found.segment(path, data, newest.modification_time, horizons, newest.columns)
 
 
 def _checked(data: pa.Buffer, digest: bytes, newest: Segment) -> SegmentStats:

@@ -28,6 +28,7 @@ from log_tables.limits import (
     WHOLE_SEGMENT_BYTES,
 )
 from log_tables.record import RECORD_SCHEMA, batch_bytes, int64s, timestamp_text
+from log_tables.segments.digest import file_digest
 from log_tables.store.store import Data, Store
 from log_tables.table.snapshot import Horizons, Segment, pack_stats
 
@@ -224,12 +225,14 @@ class SegmentStats:
             self._of_columns.add(batch, batch.schema.names[own:])
 
     def segment(
-        self, path: str, size: int, modification_time: int, horizons: Horizons = (), columns: str = ""
+        self, path: str, data: Data, modification_time: int, horizons: Horizons = (), columns: str = ""
     ) -> Segment:
-        """The Segment of the file `path` of `size` bytes, with these stats, and the declaration `columns`."""
+        """The Segment of the file `path` with the bytes `data`, with these stats, and the declaration
+        `columns`.
+        """
         return Segment(
             path=path,
-            size=size,
+            size=len(data),
             base_offset=self.base_offset,
             last_offset=self.last_offset,
             records=self.records,
@@ -241,18 +244,19 @@ class SegmentStats:
             horizons=horizons,
             columns=columns,
             packed_stats=pack_stats(self._of_columns.stats()),
+            digest=file_digest(data),
         )
 
 
 def describe(
-    path: str, batch: pa.RecordBatch, size: int, modification_time: int, columns: str = ""
+    path: str, batch: pa.RecordBatch, data: Data, modification_time: int, columns: str = ""
 ) -> Segment:
-    """The Segment (its Delta stats) of a file `path` of `size` bytes that holds `batch`, whose declaration
+    """The Segment (its Delta stats) of a file `path` whose bytes `data` hold `batch`, and whose declaration
     has the id `columns`.
     """
     stats = SegmentStats()
     stats.add(batch)
-    return stats.segment(path, size, modification_time, columns=columns)
+    return stats.segment(path, data, modification_time, columns=columns)
 
 
 def read(
@@ -318,14 +322,31 @@ def row_groups(store: Store, table: str, segment: Segment) -> list[RowGroup]:
 
 
 def check(data: Data, table: str, segment: Segment) -> None:
-    """Raise CorruptSegment unless `data`, the bytes of the file of `segment`, can be read as `read` does."""
+    """Raise CorruptSegment unless `data` are the bytes of the file of `segment`, and can be read."""
+    if segment.digest and file_digest(data) != segment.digest:
+        raise CorruptSegment(
+            f"segment {table}/{segment.path} has the digest {file_digest(data).hex()}, and the log says "
+            f"{segment.digest.hex()}: its content was changed; restore it from a backup"
+        )
+    for _ in read_bytes(data, table, segment):
+        pass
+
+
+def read_bytes(data: Data, table: str, segment: Segment) -> Iterator[pa.RecordBatch]:
+    """The records in `data`, the bytes of the file of `segment`, with all their columns, a batch a row group.
+
+    Raises CorruptSegment as `read` does.
+    """
     path = f"{table}/{segment.path}"
     with _named(path), pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
         if not _as_logged(file, segment):
             raise _not_as_logged(path, segment)
         for group, first, last in _groups(file, segment, segment.base_offset, segment.last_offset + 1):
-            if _ends(file.read_row_group(group, use_threads=False)) != (first, last):
+            rows = file.read_row_group(group, use_threads=False)
+            if _ends(rows) != (first, last):
                 raise _not_as_logged(path, segment)
+            for batch in rows.to_batches():
+                yield conform(batch, None)
 
 
 @contextmanager

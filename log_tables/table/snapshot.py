@@ -6,6 +6,7 @@ the log commit by commit.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -41,6 +42,8 @@ WRITER_VERSION = 2
 TAG_BYTES = "lakelog.bytes"
 TAG_HORIZONS = "lakelog.deleteHorizons"
 TAG_COLUMNS = "lakelog.columns"
+TAG_DIGEST = "lakelog.digest"
+DIGEST_BYTES = 8
 _OWN_COLUMNS = frozenset((OFFSET, TIMESTAMP, KEY, VALUE, HEADERS))
 _SHOWN_CHARS = 200
 _NUMBER_CHARS = 18
@@ -86,7 +89,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `raw_bytes` are the uncompressed bytes of its records, 0 if the writer did not say. `horizons` are those
     of its tombstones that compaction by key has met already (KIP-534), in order of offset. `remote` says that
     the file is in the remote table of the partition; it is no part of the Delta action. `columns` is the id
-    of its declaration, "" without one, and `packed_stats` are the encoded stats of declared columns.
+    of its declaration, "" without one, and `packed_stats` are the encoded stats of declared columns. `digest`
+    is that of the bytes of the file (DIGEST_BYTES), b"" where an older version wrote it.
     """
 
     path: str
@@ -103,6 +107,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     remote: bool = False
     columns: str = ""
     packed_stats: bytes = b""
+    digest: bytes = b""
 
     @property
     def dense(self) -> bool:
@@ -121,6 +126,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             tags[TAG_COLUMNS] = self.columns
         if self.horizons:
             tags[TAG_HORIZONS] = msgspec.json.encode(self.horizons).decode()
+        if self.digest:
+            tags[TAG_DIGEST] = self.digest.hex()
         return Add(
             self.path,
             self.size,
@@ -189,12 +196,24 @@ def segment_of(add: Add) -> Segment:
         horizons=_horizons(tags[TAG_HORIZONS], add.path) if TAG_HORIZONS in tags else (),
         columns=columns,
         packed_stats=_packed_stats(add.stats or "") if columns else b"",
+        digest=_digest(tags[TAG_DIGEST], add.path) if TAG_DIGEST in tags else b"",
     )
 
 
 def _number(text: str) -> int:
     """The number of bytes in a tag; 0, which is unknown, for any other text."""
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= _NUMBER_CHARS else 0
+
+
+def _digest(text: str, path: str) -> bytes:
+    with suppress(ValueError):
+        digest = bytes.fromhex(text)
+        if len(text) == 2 * len(digest) == 2 * DIGEST_BYTES:
+            return digest
+    raise CorruptLog(
+        f"the tag {TAG_DIGEST} of {path} is {text[:40]!r}, not {2 * DIGEST_BYTES} hexadecimal digits; "
+        "restore the table to the version before it"
+    )
 
 
 def _packed_stats(stats: str) -> bytes:

@@ -124,7 +124,7 @@ def thin_out(partition: Partition, inputs: Sequence[Segment], keep: Callable[[in
             encode(batch, "zstd", partition.config.limits),
         )
         table.store.put_new(f"{table.directory}/{path}", data)
-        adds = (describe(path, batch, data.size, inputs[-1].modification_time).add(data_change=True),)
+        adds = (describe(path, batch, data, inputs[-1].modification_time).add(data_change=True),)
     removes = tuple(item.remove(table.clock.now_ms(), data_change=True) for item in inputs)
     info = commit_info(table.clock, "COMPACT")
 

@@ -30,7 +30,7 @@ def tamper(
     data = segments.encode(batch, "zstd")
     path = segment_name(item.base_offset, "0" * 8)
     table.store.put_new(f"{table.directory}/{path}", data)
-    made = segment(segments.describe(path, batch, data.size, item.modification_time, item.columns))
+    made = segment(segments.describe(path, batch, data, item.modification_time, item.columns))
     commit = Commit(
         commit_info(table.clock, "UPDATE"), adds=(made.add(True),), removes=(item.remove(0, True),)
     )

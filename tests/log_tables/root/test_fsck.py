@@ -69,7 +69,7 @@ def appended(partition: Partition, base: int, **lies: object) -> Commit:
     path = f"{base:020}-89abcdef.parquet"
     partition.table.store.put_new(f"{DIRECTORY}/{path}", data)
     time = partition.snapshot.segments[-1].modification_time
-    made = replace(describe(path, batch, data.size, time), **lies)
+    made = replace(describe(path, batch, data, time), **lies)
     info = commit_info(partition.clock, "WRITE", leader_epoch=1)
     return Commit(info, (Txn(TXN_HIGH_WATERMARK, base + 2),), (made.add(data_change=True),))
 
@@ -182,9 +182,12 @@ def test_a_segment_that_is_another_or_missing_is_named(partition: Partition, sto
     ("lies", "problem"),
     [
         ({"size": 7}, "the log says 7"),
-        ({"nulls": (0, 1, 2)}, "holds (2, 0, 2) nulls in key, value and headers, its stats say (0, 1, 2)"),
-        ({"max_timestamp": "1969-12-31T23:59:59.999Z"}, "holds timestamps outside its stats"),
-        ({"min_timestamp": "1970-01-01T00:00:00.001Z"}, "holds timestamps outside its stats"),
+        ({"nulls": (0, 1, 2)}, "holds nulls in key, value and headers 2, 0, 2, its stats say 0, 1, 2"),
+        (
+            {"max_timestamp": "1969-12-31T23:59:59.999Z"},
+            "its stats say 1970-01-01T00:00:00.000Z to 1969-12-31",
+        ),
+        ({"min_timestamp": "1970-01-01T00:00:00.001Z"}, "holds timestamps 1970-01-01T00:00:00.000Z to 1970"),
     ],
 )
 def test_stats_that_lie_are_named(partition: Partition, lies: dict[str, object], problem: str) -> None:

@@ -63,7 +63,7 @@ def put(
 ) -> Segment:
     data = encode(rows, compression, limits)
     store.put(f"{TABLE}/{NAME}", data)
-    return describe(NAME, rows, data.size, 5)
+    return describe(NAME, rows, data, 5)
 
 
 def numbered(count: int) -> pa.RecordBatch:

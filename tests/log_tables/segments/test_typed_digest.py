@@ -118,7 +118,7 @@ def test_a_merge_keeps_all_columns(limits: segments.SegmentLimits, compression: 
         data = segments.encode(batch, compression, limits)
         path = f"{number}.parquet"
         store.put_new(f"table/{path}", data)
-        inputs.append(segments.describe(path, batch, data.size, number, declaration.id))
+        inputs.append(segments.describe(path, batch, data, number, declaration.id))
         batches.append(batch)
         assert pa.Table.from_batches(segments.decode(data)).equals(pa.Table.from_batches([batch]))
     made = rewrite.merge(store, "table", inputs, compression, ManualClock(), limits)
@@ -141,7 +141,7 @@ def test_a_merge_joins_files_whose_columns_are_in_another_order() -> None:
         batch = records([b'{"n":%d,"s":"x"}' % number, b'{"n":"no"}'], declaration, base=2 * number)
         data = segments.encode(batch, "zstd")
         store.put_new(f"table/{number}.parquet", data)
-        inputs.append(segments.describe(f"{number}.parquet", batch, data.size, number, declaration.id))
+        inputs.append(segments.describe(f"{number}.parquet", batch, data, number, declaration.id))
     made = rewrite.merge(store, "table", inputs, "zstd", ManualClock())
     found = pa.Table.from_batches(segments.read(store, "table", made, 0, 4, None))
     assert found.select(["n", "s"]).to_pydict() == {"n": [0, None, 1, None], "s": ["x", None, "x", None]}

@@ -1,0 +1,94 @@
+"""The check of a segment: its stats and its digest are made of the file again, and compared with the log."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from log_tables.columns.declaration import Declaration
+from log_tables.errors import LakelogError
+from log_tables.layout import OFFSET
+from log_tables.record import RECORD_SCHEMA, int64s
+from log_tables.root.column_replay import check_columns
+from log_tables.segments import segment as segments
+from log_tables.segments.segment import SegmentStats
+from log_tables.store.store import Data, Store
+from log_tables.table.snapshot import Segment
+
+REMEDY = "restore it from a backup"
+_SLACK_BYTES = 256
+
+
+def check_segment(
+    store: Store, directory: str, segment: Segment, declared: Declaration | None = None
+) -> Iterator[str]:
+    """The problems of the file of `segment`, of the table at `directory`, which is read once.
+
+    With `declared`, the columns of the table, its declared columns are derived from the values again.
+    """
+    try:
+        size = store.head(f"{directory}/{segment.path}").size
+        if size != segment.size:
+            yield f"segment {segment.path} has {size} bytes, and the log says {segment.size}; {REMEDY}"
+            return
+        data = store.get(f"{directory}/{segment.path}")
+        stats, ordered = _stats(data, directory, segment)
+    except LakelogError as error:
+        yield f"segment {segment.path}: {error}"
+        return
+    problems = [] if ordered else [f"the offsets of segment {segment.path} do not strictly increase"]
+    problems += _differences(segment, stats, data)
+    yield from problems
+    if declared is not None and not problems:
+        yield from check_columns(segments.read_bytes(data, directory, segment), segment, declared)
+
+
+def _stats(data: Data, directory: str, segment: Segment) -> tuple[SegmentStats, bool]:
+    """The stats of the records in a file, and whether its offsets strictly increase.
+
+    Raises CorruptSegment.
+    """
+    stats, ordered = SegmentStats(), True
+    for batch in segments.read_bytes(data, directory, segment):
+        offsets = int64s(batch.column(OFFSET))
+        ordered = ordered and (len(offsets) == 0 or offsets[0] > stats.last_offset)
+        ordered = ordered and bool(np.all(np.diff(offsets) > 0))
+        stats.add(batch.select(RECORD_SCHEMA.names))
+    return stats, ordered
+
+
+def _differences(segment: Segment, stats: SegmentStats, data: Data) -> Iterator[str]:
+    """What the log says of a file, and the file does not."""
+    if stats.records == 0:
+        yield f"segment {segment.path} holds no records, and its stats say {segment.records}"
+        return
+    made = stats.segment(segment.path, data, segment.modification_time)
+    for what, found, said in (
+        ("records", made.records, segment.records),
+        ("offsets", (made.base_offset, made.last_offset), (segment.base_offset, segment.last_offset)),
+        (
+            "timestamps",
+            (made.min_timestamp, made.max_timestamp),
+            (segment.min_timestamp, segment.max_timestamp),
+        ),
+        ("nulls in key, value and headers", made.nulls, segment.nulls),
+    ):
+        if found != said:
+            yield f"segment {segment.path} holds {what} {_shown(found)}, its stats say {_shown(said)}"
+    # Arrow has bitmaps of nulls that a file need not have, and each batch rounds them up.
+    slack = made.raw_bytes // 8 + made.records + _SLACK_BYTES
+    if segment.raw_bytes and abs(segment.raw_bytes - made.raw_bytes) > slack:
+        yield (
+            f"segment {segment.path} holds {made.raw_bytes} bytes of records, its tag says "
+            f"{segment.raw_bytes}"
+        )
+    if segment.digest and segment.digest != made.digest:
+        yield (
+            f"segment {segment.path} has the digest {made.digest.hex()}, and the log says "
+            f"{segment.digest.hex()}: its content was changed; {REMEDY}"
+        )
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    return (" to " if len(value) == 2 else ", ").join(map(str, value))
