@@ -1,5 +1,6 @@
 """Where the work of a request is done: a little on the event loop, a lot in a thread."""
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -59,3 +60,16 @@ def is_large_json(body: bytes) -> bool:
 async def maybe_in_thread(large: bool, work: Callable[[], Result]) -> Result:
     """The result of `work`, which runs in a thread if it is `large`, so that it blocks no other request."""
     return await run_in_threadpool(work) if large else work()
+
+
+async def to_its_end(work: Callable[[], Result], stop: Callable[[], None] = lambda: None) -> Result:
+    """Let a thread do `work`. A connection that ends does not end the thread, which may hold room, or still
+    take some: so it is told to `stop`, and waited for.
+    """
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        stop()
+        await asyncio.wait([working])
+        raise

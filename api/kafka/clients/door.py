@@ -12,6 +12,7 @@ from api.kafka.clients.producer_ids import ProducerIds
 from api.kafka.clients.room_line import RoomLine
 from coordinator.brokers.pipeline import Pipeline
 from ingest.buffer import Buffer
+from ingest.wide import Wide
 from log_tables.cluster.metadata_log import BrokerRecord
 
 NO_LEADER_EPOCH = -1
@@ -22,13 +23,17 @@ CHANGE_THREADS = 4
 """Requests to change topics that are worked at at once; others wait for them."""
 
 
+LOOKS_AT_ONCE = 16
+"""Half of the threads that look at the store: the others are for those who ask for one partition."""
+
+
 @dataclass(frozen=True, slots=True)
 class Door:
     """`answers` is the memory that answers with records hold until their clients have taken them; `room_line`
     has the batches that wait for room.
 
     `changing` are the threads of changes of topics: one request may ask for thousands, and reads wait for
-    none of them.
+    none of them. `looks` are the partitions that wide requests open and look at side by side.
     """
 
     here: Gateway
@@ -39,6 +44,7 @@ class Door:
     changing: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(CHANGE_THREADS, thread_name_prefix="kafka-change")
     )
+    looks: Wide = field(default_factory=lambda: Wide(LOOKS_AT_ONCE))
 
     def brokers(self) -> list[BrokerRecord]:
         """The gateways that live and that Kafka's clients can reach, by id. This one is among them."""

@@ -12,11 +12,13 @@ from itertools import chain
 from weakref import WeakKeyDictionary
 
 from api.kafka.records.compression import Compression
-from api.kafka.records.fetched import EncodedBatch, encode_batches
+from api.kafka.records.fetched import EncodedBatch, encode_batches, first_of, fitting
 from ingest.buffer import Buffer, Room
 from log_tables.errors import BufferFull, LakelogError
+from log_tables.layout import OFFSET
 from log_tables.limits import READ_SEGMENTS_MAX
 from log_tables.partition.partition import Partition
+from log_tables.record import int64s
 
 KEPT_S = 5.0
 """How long a client may take to ask for what is read ahead."""
@@ -35,16 +37,27 @@ class ReadRecords:
     size_bytes: int
 
 
-def read_records(log: Partition, offset: int, limit: int, compression: Compression) -> ReadRecords:
-    """About `limit` bytes of records, at least one if there is one. Blocking.
+def read_records(
+    log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True
+) -> ReadRecords:
+    """Batches of at most `limit` bytes. A record that is larger is read alone if the answer `needs_one`, else
+    there is no batch. Blocking.
 
     Raises what `PartitionReader.plan_read`, `bound` and `read` raise.
     """
     plan = log.bound(log.plan_read(offset, limit, READ_SEGMENTS_MAX))
-    counted = [batch for batch in log.read(plan) if batch.num_rows]
-    batches = encode_batches(counted, plan.start, plan.end, compression, log.config.log_append_time)
-    size = sum(map(len, chain.from_iterable(batches)))
-    return ReadRecords(plan.end, batches, sum(batch.num_rows for batch in counted), size)
+    rows, end = [batch for batch in log.read(plan) if batch.num_rows], plan.end
+    while True:
+        batches = encode_batches(rows, plan.start, end, compression, log.config.log_append_time)
+        count, size = sum(batch.num_rows for batch in rows), sum(map(len, chain.from_iterable(batches)))
+        if size <= limit or (needs_one and count <= 1):
+            return ReadRecords(end, batches, count, size)
+        if count <= 1:
+            return ReadRecords(offset, (), 0, 0)
+        # The plan goes by the average of a segment, and these records are larger.
+        fit = fitting(rows, limit, log.config.log_append_time)
+        rows = first_of(rows, max(1, min(fit, count - 1)))
+        end = int(int64s(rows[-1].column(OFFSET))[-1]) + 1
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +144,8 @@ class ReadAhead:
             room.settle(size)
         except BufferFull:
             return
+        if log in self._reads:  # a Fetch may name a partition twice
+            self._reads.pop(log).drop()
         pending = _PendingRead(log, offset, limit, compression, room, asyncio.get_running_loop().time())
         pending.records = asyncio.ensure_future(pending.read(self._turn))
         self._reads[log] = pending

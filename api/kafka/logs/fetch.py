@@ -15,7 +15,7 @@ from api.client_topics import current_topic, name_of, topic_to_read
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, error_code
-from api.kafka.clients.read_ahead import ReadRecords, read_records
+from api.kafka.clients.read_ahead import ReadAhead, ReadRecords, read_records
 from api.kafka.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -27,6 +27,7 @@ from api.kafka.protocol.messages.fetch import (
 from api.kafka.protocol.primitives import Fragments
 from api.kafka.records.batch_header import HEADER_BYTES
 from api.kafka.records.compression import Compression
+from api.wire.offload import to_its_end
 from coordinator.access.quota_manager import QuotaKind
 from coordinator.groups.tail_follower import WAITS
 from log_tables.cluster.acl import Operation, ResourceType
@@ -79,6 +80,14 @@ class _PartitionRead:
             self.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif self.by_id and isinstance(error, UnknownTopic | TopicDeleted):
             self.code = ErrorCode.UNKNOWN_TOPIC_ID
+
+    def open(self) -> None:
+        """Open its log; blocking where it is not open yet."""
+        if self.topic is not None:
+            try:
+                self.log = self.topic.partition(self.asked.partition)
+            except LakelogError as error:
+                self.fail(error)
 
     @property
     def readable(self) -> bool:
@@ -174,16 +183,18 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
     answer, by_id = _Answer(), version >= IDS_SINCE
     for topic in request.topics:
         name = await name_of(here, topic.topic_id.hex()) if by_id else topic.topic
-        parts = await _opened(door, client, name, topic, by_id)
+        parts = await _found(door, client, name, topic, by_id)
         answer.topics.append((topic, name or "", parts))
+    await _open(door, answer.parts)
     await here.tails.follow([part.log for part in answer.parts if part.log is not None], FRESH_S)
     if await _waited(door, answer, request.min_bytes, deadline):
         _check_again(client, answer)
     began = here.clock.monotonic()
     most = min(max(1, request.max_bytes), KAFKA_ANSWER_MAX_BYTES, max(1, client.fetch_max_bytes))
-    limit = min(most, await _available(answer))
-    if limit and await _has_room(door, client, limit):
-        await _read(client, answer, limit, _compression(door, version))
+    available = min(most, await _available(answer))
+    if available and await _has_room(door, client, available):
+        with client.room.detach():  # the connection gives back its own when it ends, before a thread does
+            await _read(client, answer, most, _compression(door, version))
         _keep_room(client, answer)
     await _forget_old_topics(door, answer)
     _measure(door, answer, here.clock.monotonic() - began)
@@ -191,7 +202,7 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
     return _response(answer)
 
 
-async def _opened(
+async def _found(
     door: Door, client: Client, name: str | None, asked: FetchTopic, by_id: bool
 ) -> list[_PartitionRead]:
     parts = [_PartitionRead(each, by_id) for each in asked.partitions]
@@ -207,13 +218,24 @@ async def _opened(
             part.fail(error)
         return parts
     for part in parts:
-        part.topic, number = topic, part.asked.partition
-        try:
-            known = topic.is_open(number)
-            part.log = topic.partition(number) if known else await asyncio.to_thread(topic.partition, number)
-        except LakelogError as error:
-            part.fail(error)
+        part.topic = topic
     return parts
+
+
+async def _open(door: Door, parts: Sequence[_PartitionRead]) -> None:
+    """Open the partitions, those that are not open in this process side by side: each asks the store."""
+
+    async def open_late(part: _PartitionRead) -> None:
+        async with door.looks.turn:
+            await asyncio.to_thread(part.open)
+
+    late = []
+    for part in parts:
+        if part.topic is not None and part.topic.is_open(part.asked.partition):
+            part.open()
+        else:
+            late.append(part)
+    await door.looks.each(open_late, late)
 
 
 async def _waited(door: Door, answer: _Answer, min_bytes: int, deadline: float) -> bool:
@@ -300,42 +322,61 @@ def _compression(door: Door, version: int) -> Compression:
     return Compression.NONE if wanted is Compression.ZSTD and version < ZSTD_SINCE else wanted
 
 
+@dataclass(slots=True)
+class _Reading:
+    """An answer that is read. It may still take `left` bytes; only its first records may be more."""
+
+    left: int
+    compression: Compression
+    is_empty: bool = True
+    is_over: bool = False
+
+    def keep(self, part: _PartitionRead, records: ReadRecords | None) -> None:
+        """Answer these `records`, if they fit."""
+        if records is None or (records.size_bytes > part.limit(self.left) and not self.is_empty):
+            return  # a record that was read ahead, and is larger than the limit
+        part.records = records
+        self.left -= records.size_bytes
+        self.is_empty = self.is_empty and not records.batches
+
+    async def take(self, part: _PartitionRead, ahead: ReadAhead) -> None:
+        """Take what was read ahead."""
+        if self.left > 0 and part.log is not None:
+            limit = part.limit(self.left)
+            self.keep(part, await ahead.take(part.log, part.asked.fetch_offset, limit, self.compression))
+
+    def read(self, parts: Sequence[_PartitionRead]) -> None:
+        """Read them one after the other, until the answer is full or nobody waits for it. Blocking."""
+        for part in parts:
+            if self.left > 0 and part.log is not None and not self.is_over:
+                try:
+                    limit, needed = part.limit(self.left), self.is_empty
+                    found = read_records(part.log, part.asked.fetch_offset, limit, self.compression, needed)
+                    self.keep(part, found)
+                except LakelogError as error:
+                    part.fail(error)
+
+    def end(self) -> None:
+        """Read no further."""
+        self.is_over = True
+
+
 async def _read(client: Client, answer: _Answer, limit: int, compression: Compression) -> None:
-    """Read about `limit` bytes, of the first partition at least one record; and what follows, if this client
-    will ask for it.
+    """Read at most `limit` bytes, of the first partition with records at least one; and what follows, if this
+    client will ask for it (KIP-74).
     """
-    left, parts = limit, [part for part in answer.parts if part.readable]
+    reading, parts = _Reading(limit, compression), [part for part in answer.parts if part.readable]
     for is_ahead, some in groupby(parts, lambda part: part.log in client.ahead):
         asked = [*some]
         if is_ahead:
             for part in asked:
-                await _take(client, part, left, compression)
-                left -= part.size_bytes
+                await reading.take(part, client.ahead)
         missing = [part for part in asked if part.records is None]
-        if missing and left > 0:
-            left = await asyncio.to_thread(_read_parts, missing, left, compression)
+        if missing and reading.left > 0:
+            await to_its_end(partial(reading.read, missing), reading.end)
     for part in parts:
         if part.records is not None and part.log is not None:
             client.ahead.note(part.log, part.asked.fetch_offset, part.limit(limit), part.records, compression)
-
-
-async def _take(client: Client, part: _PartitionRead, left: int, compression: Compression) -> None:
-    if left > 0 and part.log is not None:
-        part.records = await client.ahead.take(
-            part.log, part.asked.fetch_offset, part.limit(left), compression
-        )
-
-
-def _read_parts(parts: Sequence[_PartitionRead], left: int, compression: Compression) -> int:
-    """Read `left` bytes of them; returns how many are left then. Blocking."""
-    for part in parts:
-        if left > 0 and part.log is not None:
-            try:
-                part.records = read_records(part.log, part.asked.fetch_offset, part.limit(left), compression)
-            except LakelogError as error:
-                part.fail(error)
-            left -= part.size_bytes
-    return left
 
 
 async def _forget_old_topics(door: Door, answer: _Answer) -> None:

@@ -54,7 +54,12 @@ async def _of_topic(
     if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return [_failed(each.partition_index, code) for each in asked]
-    return [await _of_partition(door, name, each) for each in asked]
+
+    async def look(each: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        async with door.looks.turn:
+            return await _of_partition(door, name, each)
+
+    return await door.looks.each(look, asked)
 
 
 async def _of_partition(door: Door, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:

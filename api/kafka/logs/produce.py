@@ -1,11 +1,10 @@
 """Produce: one record batch for each partition, appended in the order of arrival (KIP-98)."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from api.client_topics import name_of, refreshed_topic, topic_to_write
 from api.kafka.clients.client import Client
@@ -23,6 +22,7 @@ from api.kafka.protocol.messages.produce import (
 from api.kafka.records.batch_header import is_packed
 from api.kafka.records.errors import InvalidBatch, too_large
 from api.kafka.records.produced import DecodedBatch, decode_batch
+from api.wire.offload import to_its_end
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.acl import Operation, ResourceType
@@ -66,8 +66,6 @@ NO_OFFSET = -1
 
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +184,7 @@ async def _decoded(
     with door.room_line.place() as place:
         while True:
             try:
-                batch = await _in_thread(decode) if _takes_long(data) else decode()
+                batch = await to_its_end(decode) if _takes_long(data) else decode()
                 break
             except BufferFull:
                 own.settle(0)
@@ -220,18 +218,6 @@ def _hold(own: Room, most: int, size_bytes: int) -> None:
             "send fewer records at once"
         )
     own.grow(size_bytes)
-
-
-async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Let a thread do `work`. A connection that ends does not end the thread, which may still take room: so
-    it is waited for.
-    """
-    working = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.wait([working])
-        raise
 
 
 async def _judged(
@@ -270,7 +256,7 @@ async def _check(topic: Topic, partition: int, records: Records) -> None:
     if topic.config.required_columns.columns and (
         count_of(records) > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_BYTES
     ):
-        await _in_thread(split)
+        await to_its_end(split)
     else:
         split()
     if topic.config.compacted:

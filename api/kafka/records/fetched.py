@@ -1,6 +1,6 @@
 """Records of the log as the record batches of a fetch."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TypeAlias
@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from api.kafka.records.batch_header import APPEND_TIME_BIT, NO_TIMESTAMP, header_of
+from api.kafka.records.batch_header import APPEND_TIME_BIT, HEADER_BYTES, NO_TIMESTAMP, header_of
 from api.kafka.records.column_writer import sizes_of, write_columns
 from api.kafka.records.compression import Compression, deflate
 from api.kafka.records.row_writer import write_rows
@@ -59,6 +59,26 @@ def encode_batches(
         nothing = _Batch(first_offset, first_offset, (NO_TIMESTAMP, NO_TIMESTAMP), 0, b"")
         made.append(_encoded(nothing, end_offset, Compression.NONE, append_time))
     return made
+
+
+def fitting(batches: Sequence[pa.RecordBatch], limit: int, append_time: bool) -> int:
+    """How many of the first records surely take at most `limit` bytes as record batches that are not packed.
+    Of small records twice as many may fit.
+    """
+    least = _NUMBERS_MAX_BYTES + (HEADER_BYTES if append_time else 0)
+    ends = np.cumsum(np.concatenate([sizes_of(batch).content() + least for batch in batches]))
+    ends += HEADER_BYTES * (2 + 3 * (ends // BATCH_BYTES))  # one that is full follows one that is not
+    return int(np.searchsorted(ends, limit, "right"))
+
+
+def first_of(batches: Iterable[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
+    """The first `count` records."""
+    found: list[pa.RecordBatch] = []
+    for batch in batches:
+        if count > 0:
+            found.append(batch.slice(0, count))
+            count -= batch.num_rows
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,3 +173,15 @@ def test_so_many_partitions_are_read_ahead_for_one_client(tmp_path: Path) -> Non
         assert [each in ahead for each in logs] == [True] * PARTITIONS_AHEAD_MAX + [False]
 
     shown(act)
+
+
+def test_a_partition_that_a_fetch_names_twice_is_read_ahead_once(log: Partition) -> None:
+    """Each later place was known as the end of what was answered just before."""
+
+    async def act(ahead: ReadAhead, buffer: Buffer) -> None:
+        given(ahead, log, went_on(ahead, log))
+        assert log in ahead
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+        assert 0 < buffer.used < 2 * LIMIT
+
+    shown(act)
