@@ -11,6 +11,7 @@ more than to sequence it. So nobody awaits it directly: a task that is cancelled
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -24,6 +25,8 @@ from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition.partition import AppendRequest, Partition, SequencedAppend
+
+_log = logging.getLogger(__name__)
 
 TRACES_MAX = 32
 """Requests that the span of their commit names."""
@@ -175,6 +178,8 @@ class Accumulator:
                     await self._commit(batch)
                 finally:
                     self._pay(reserved, None if outside else batch)
+                # After the answer, and before the next commit: maintenance waits for no gap between them.
+                await self._take_offer()
                 self.committing = False
         finally:
             self.committing = False
@@ -238,6 +243,16 @@ class Accumulator:
         finally:
             if span is not None:
                 span.end(failed=failed)
+
+    async def _take_offer(self) -> None:
+        if not self.partition.offer_due:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self.partition.take_offer)
+        except LakelogError as error:
+            _log.warning(
+                "what maintenance offered for %s was not committed: %s", self.partition.directory, error
+            )
 
     def _commit_in_thread(self, entries: list[SequencedAppend]) -> int | None:
         begin = self._clock.processor_s()

@@ -15,7 +15,7 @@ from jobs.state import PartitionState, store_of, table_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.columns.declaration import Declaration
-from log_tables.limits import RETYPED_FILES_MAX
+from log_tables.limits import REWRITTEN_FILES_MAX
 from log_tables.segments.rewrite import RetypeTask, commit_retype, run_retype
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
@@ -53,7 +53,7 @@ class RetypeStep:
 
 
 def plan(
-    states: Sequence[PartitionState], now_ms: int, files_max: int = RETYPED_FILES_MAX
+    states: Sequence[PartitionState], now_ms: int, files_max: int = REWRITTEN_FILES_MAX
 ) -> tuple[RetypeStep, ...]:
     """The segments whose columns are not those that their topics declare.
 

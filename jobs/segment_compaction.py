@@ -12,7 +12,7 @@ from jobs.state import PartitionState, store_of, table_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
-from log_tables.limits import LAST_MERGE_GROWTH, MERGE_GROWTH
+from log_tables.limits import LAST_MERGE_GROWTH, MERGE_GROWTH, REWRITTEN_FILES_MAX
 from log_tables.segments.rewrite import MergeTask, commit_merge, run_merge
 from log_tables.table.snapshot import Segment
 from log_tables.table.table import Table
@@ -20,11 +20,14 @@ from log_tables.table.table import Table
 NAME = "segment_compaction"
 
 
-def runs(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> tuple[tuple[Segment, ...], ...]:
+def runs(
+    segments: Sequence[Segment], config: TopicConfig, now_ms: int, files_max: int = REWRITTEN_FILES_MAX
+) -> tuple[tuple[Segment, ...], ...]:
     """The runs of a partition's `segments` to merge at `now_ms`, each of two or more neighbours.
 
-    The segments of a run are older than merge.min.age.ms, were appended in the same window of segment.ms, and
-    have up to segment.bytes together. A run waits until it is worth a merge (`MERGE_GROWTH`).
+    The segments of a run, up to `files_max`, are older than merge.min.age.ms, were appended in the same
+    window of segment.ms, and have up to segment.bytes together. A run waits until it is worth a merge
+    (`MERGE_GROWTH`).
     """
     youngest = now_ms - config.merge_min_age_ms
     old = takewhile(lambda segment: segment.modification_time <= youngest, segments)
@@ -32,8 +35,17 @@ def runs(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> tuple
     found: list[tuple[Segment, ...]] = []
     for following, chunk in enumerate(chunks, 1):
         growth = MERGE_GROWTH if following == len(chunks) else LAST_MERGE_GROWTH
-        found.extend(_worthwhile(chunk, growth))
+        for run in _worthwhile(chunk, growth):
+            for part in _parts(run, files_max):
+                found.extend(_worthwhile(part, growth))
     return tuple(found)
+
+
+def _parts(run: tuple[Segment, ...], files_max: int) -> Iterator[tuple[Segment, ...]]:
+    """`run` in as few parts as possible of up to `files_max` segments, of about as many each."""
+    count = -(-len(run) // files_max)
+    size = -(-len(run) // count)
+    return (run[start : start + size] for start in range(0, len(run), size))
 
 
 def _chunks(segments: Iterable[Segment], window_ms: int, most_bytes: int) -> Iterator[tuple[Segment, ...]]:

@@ -119,6 +119,11 @@ def last_checkpoint_path(table: str) -> str:
     return f"{table}/_delta_log/_last_checkpoint"
 
 
+def offer_path(table: str) -> str:
+    """The object with a commit that waits for the leader. Delta tools skip names that begin with `_`."""
+    return f"{table}/_offer.json"
+
+
 def vacuum_directory(table: str) -> str:
     """The directory of the ledgers of vacuums. Delta tools skip names that begin with `_`."""
     return f"{table}/_vacuum"

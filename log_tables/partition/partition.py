@@ -20,6 +20,7 @@ from log_tables.errors import (
     TopicDeleted,
 )
 from log_tables.layout import TXN_DELETED, TXN_LEADER, TXN_LEADER_BROKER, TXN_LOG_START, segment_name
+from log_tables.limits import OFFER_LOOK_S
 from log_tables.partition.append_commit import append_commit, append_txns, encoded, in_turn, records_of, timed
 from log_tables.partition.append_history import AppendHistory
 from log_tables.partition.reader import PartitionConfig, PartitionReader
@@ -62,6 +63,7 @@ class Partition(PartitionReader):
         self._term = 0
         self._sequencer: Sequencer | None = None
         self._history: AppendHistory | None = None
+        self._looked = 0.0
 
     @property
     def log_end(self) -> int:
@@ -252,6 +254,22 @@ class Partition(PartitionReader):
         """Now, or the time of the newest record: LogAppendTime stands still when the clock jumps back."""
         last = self.snapshot.segments[-1:]
         return max(self.clock.now_us(), *(timestamp_us(segment.max_timestamp) for segment in last), 0)
+
+    @property
+    def offer_due(self) -> bool:
+        """Whether `take_offer` has something to do: this process leads, and has not looked for a while."""
+        return self.leading and self.clock.monotonic() >= self._looked + OFFER_LOOK_S
+
+    def take_offer(self) -> None:
+        """Commit, as the leader, what another process could not commit beside this one's appends.
+
+        Call it between two appends. After an error this process leads on: nothing of its own is lost. Raises
+        StoreUnavailable, OutcomeUnknown, Damaged; CorruptLog for an offer that would break the log.
+        """
+        with self._committing:
+            self._looked, epoch = self.clock.monotonic(), self._epoch
+            if self.leading:
+                self.table.take_offer(lambda snapshot: snapshot.leader_epoch == epoch)
 
     def truncate(self, before: int) -> int:
         """Delete the records below offset `before` (Kafka's DeleteRecords); returns the new log start.

@@ -226,18 +226,19 @@ def _connected(here: Snapshot, held: int, wanted: Sequence[Segment]) -> bool:
 def _release(local: Table, held: Collection[str]) -> tuple[Segment, ...]:
     """Remove from the head of the local table the files `held`, which the remote one has."""
     info = commit_info(local.clock, "TIER")
-    gone: list[Segment] = []
+    seen: dict[str, Segment] = {}
 
     def build(snapshot: Snapshot) -> Commit | None:
-        gone[:] = takewhile(lambda item: item.path in held, snapshot.segments[:-1])
+        gone = [*takewhile(lambda item: item.path in held, snapshot.segments[:-1])]
         if not gone:
             return None
         now_ms = local.clock.now_ms()
         removes = tuple(item.remove(now_ms, data_change=True) for item in gone)
+        seen.update((item.path, item) for item in gone)
         return Commit(info, txns=(Txn(TXN_TIERED, gone[-1].last_offset + 1),), removes=removes)
 
-    local.transact(build)
-    return tuple(gone)
+    made = local.transact(build)
+    return () if made is None else tuple(seen[remove.path] for remove in made.removes)
 
 
 def remove_expired(remote: Table, log_start: int) -> tuple[Segment, ...]:

@@ -27,7 +27,7 @@ from log_tables.limits import CONFIRMATION_MAX_AGE_S, COPIED_AT_ONCE, COPY_LOOKS
 from log_tables.root.group_replay import GroupReplay, applied
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn, read_commit
-from log_tables.table.invariant import classify
+from log_tables.table.invariant import followed
 from log_tables.table.snapshot import Segment, Snapshot, first_snapshot
 from log_tables.table.table import Table
 
@@ -223,8 +223,7 @@ def _followed(
     while (commit := read_commit(source, directory, snapshot.version + 1)) is not None:
         if is_end(commit):
             return snapshot, True
-        classify(directory, snapshot, commit)
-        snapshot = snapshot.apply(commit)
+        snapshot, _ = followed(directory, snapshot, commit)
     return snapshot, False
 
 

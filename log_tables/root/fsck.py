@@ -40,7 +40,7 @@ from log_tables.store.store import Store, open_store
 from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.checkpoint import decode as decode_checkpoint
 from log_tables.table.commit import Commit, read_commit
-from log_tables.table.invariant import broken_state, classify, gaps
+from log_tables.table.invariant import broken_state, followed, gaps
 from log_tables.table.snapshot import Segment, Snapshot, check_supported, first_snapshot, from_checkpoint
 
 
@@ -334,11 +334,10 @@ def _replay(store: Store, directory: str, report: PartitionReport) -> Snapshot |
     producers: dict[int, tuple[int, int]] = {}
     while (commit := read_commit(store, directory, snapshot.version + 1)) is not None:
         try:
-            classify(directory, snapshot, commit)
+            snapshot, _ = followed(directory, snapshot, commit)
         except Damaged as error:
             report.problems.append(str(error))
             return snapshot
-        snapshot = snapshot.apply(commit)
         report.problems += _check_sequences(snapshot.version, commit, producers)
         if snapshot.version in checkpoints:
             report.problems += _check_checkpoint(store, directory, snapshot)

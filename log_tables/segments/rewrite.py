@@ -396,19 +396,25 @@ def _replace(
     With `cleaned`, records were dropped up to that offset.
     """
     info, since = commit_info(table.clock, operation), table.clock.boottime() if begun is None else begun
-    needed, stays = {item.path for item in inputs}, {item.path for item in inputs} & {m.path for m in made}
+    stays = {item.path for item in inputs} & {item.path for item in made}
+    adds = tuple(item.add(changes) for item in made if item.path not in stays)
+    now_ms = table.clock.now_ms()
+    removes = tuple(item.remove(now_ms, changes) for item in inputs if item.path not in stays)
+    commits: dict[int, Commit] = {}
+
+    def commit_at(border: int) -> Commit:
+        """One object as long as it says the same, so that an attempt after a lost race costs little."""
+        if border not in commits:
+            txns = () if cleaned is None else (Txn(TXN_CLEANED, border),)
+            commits[border] = Commit(info, txns=txns, adds=adds, removes=removes)
+        return commits[border]
 
     def build(snapshot: Snapshot) -> Commit | None:
-        if not needed <= {item.path for item in snapshot.segments}:
+        there = {item.path for item in snapshot.between(inputs[0].base_offset, inputs[-1].last_offset + 1)}
+        if not all(item.path in there for item in inputs):
             return None
         # Before each put: one that lost to a vacuum's commit may have slept while its files were deleted.
         _check_fresh(table.clock, since)
-        now_ms = table.clock.now_ms()
-        return Commit(
-            info,
-            txns=() if cleaned is None else (Txn(TXN_CLEANED, max(snapshot.cleaned, cleaned)),),
-            adds=tuple(item.add(changes) for item in made if item.path not in stays),
-            removes=tuple(item.remove(now_ms, changes) for item in inputs if item.path not in stays),
-        )
+        return commit_at(0 if cleaned is None else max(snapshot.cleaned, cleaned))
 
-    return table.transact(build) is not None
+    return table.transact(build, needs=stays) is not None

@@ -217,16 +217,24 @@ def make_table_durable(store: Store, directory: str) -> None:
 
 
 def put_commit(
-    store: Store, table: str, version: int, commit: Commit, clock: Clock, put: PutIfAbsent | None = None
+    store: Store,
+    table: str,
+    version: int,
+    commit: Commit,
+    clock: Clock,
+    put: PutIfAbsent | None = None,
+    data: bytes = b"",
 ) -> Commit | None:
     """Put `commit` as `version` of `table` if there is none yet, by `put` or the store's `put_if_absent`.
+
+    `data` are its bytes, where they are made already.
 
     Returns None when `commit` is there and durable; otherwise the commit that was there first, which may not
     be durable yet. While the outcome of a put is unknown, the same bytes are put again under the same
     version. Raises OutcomeUnknown when that takes longer than PUT_RETRY_LIMIT_S, StoreUnavailable when the
     store certainly wrote nothing.
     """
-    path, data = commit_path(table, version), encode(commit)
+    path, data = commit_path(table, version), data or encode(commit)
     deadline = clock.monotonic() + PUT_RETRY_LIMIT_S
     pause_s = _PUT_RETRIES.first_s
     certain = True

@@ -5,7 +5,7 @@ A subclass says what its actions mean: `Table` is the log of a partition, `Topic
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -37,6 +37,7 @@ from log_tables.table.commit import (
     ENGINE,
     Commit,
     CommitInfo,
+    encode,
     make_table_durable,
     put_commit,
     read_commit,
@@ -134,8 +135,10 @@ class DeltaLog(ABC, Generic[S]):
         """Raise UnsupportedTable when the table needs a feature that this program does not have."""
 
     @abstractmethod
-    def _classify(self, before: S, commit: Commit) -> None:
-        """Raise ForeignCommit when `commit`, of another process, may not follow `before`."""
+    def _classify(self, before: S, commit: Commit) -> tuple[S, bool]:
+        """The state after `commit` of another process, and whether that may spoil a commit that was checked
+        against `before` and is put after it. Raises ForeignCommit when it may not follow `before`.
+        """
 
     @abstractmethod
     def _broken(self, before: S, commit: Commit, after: S) -> Violation:
@@ -203,38 +206,62 @@ class DeltaLog(ABC, Generic[S]):
             return True
         return found.info.batchId == ours and read_commit(self.store, self.directory, version + 2) is None
 
-    def transact(self, build: Callable[[S], Commit | None], put: PutIfAbsent | None = None) -> Commit | None:
+    def transact(
+        self,
+        build: Callable[[S], Commit | None],
+        put: PutIfAbsent | None = None,
+        needs: Collection[str] = (),
+    ) -> Commit | None:
         """Commit what `build` makes of the newest snapshot; repeated with the next one when another was
         first.
 
         `put` puts the commit instead of the store's `put_if_absent`. The snapshot that `build` gets is
-        durable. It returns None, or raises, to give up without harm. Returns the commit that was made. Raises
-        OutcomeUnknown, StoreUnavailable, ForeignCommit, TopicDeleted; CorruptLog when the commit would break
-        an invariant: then nothing is written.
+        durable. It returns None, or raises, to give up without harm. A commit that waits for a busy leader
+        is offered to it (`_lost`): it `needs` these files in the table, besides those that it removes.
+        Returns the commit that was made: the last one that was built, or an earlier one that the leader has
+        put. Raises OutcomeUnknown, StoreUnavailable, ForeignCommit, TopicDeleted; CorruptLog when the commit
+        would break an invariant: then nothing is written.
         """
-        with self._lock, self._commit_in_flight():
+        with self._lock, self._commit_in_flight(), self._waiting() as lost:
+            checked: Commit | None = None
             while True:
                 if self._is_stale():
                     self._reopen()
+                    checked = None
                 self.make_durable()
                 commit = build(self._live())
                 if commit is None:
                     return None
                 self._batch_in_flight = commit.info.batchId
-                after = self._checked(commit)
+                # Its check and its bytes are made once: they may take longer than a busy leader lets pass.
+                if commit is not checked:
+                    after, data = self._checked(commit), encode(commit)
                 version, asked = self._snapshot.version + 1, self.clock.boottime()
-                other = put_commit(self.store, self.directory, version, commit, self.clock, put)
+                other = put_commit(self.store, self.directory, version, commit, self.clock, put, data)
                 if other is not None:
-                    self._advance(other)
+                    ours, spoiled = self._follow(other)
+                    if ours is not None:
+                        self.make_durable()
+                        return ours
+                    checked = None if spoiled else commit
+                    lost(commit, needs)
                 elif self._is_stale():
                     # The answer took so long that the log after the version may have been deleted since.
                     self._reopen_after_put()
+                    checked = None
                     if self._counted(commit, asked):
                         return commit
                 else:
+                    if after.version != version:
+                        after = self._snapshot.apply(commit)
                     self._snapshot, self._confirmed = after, asked
                     self._note_durable()
                     return commit
+
+    @contextmanager
+    def _waiting(self) -> Iterator[Callable[[Commit, Collection[str]], None]]:
+        """Gives what `transact` calls after each lost race, with its commit and the files that this needs."""
+        yield lambda _commit, _needs: None
 
     def make_durable(self) -> None:
         """Make the snapshot durable, before any answer or action relies on it.
@@ -443,8 +470,7 @@ class DeltaLog(ABC, Generic[S]):
         self._check_supported(snapshot)
         asked = self.clock.boottime()
         while (commit := self._next(snapshot)) is not None:
-            self._classify(snapshot, commit)
-            snapshot = snapshot.apply(commit)
+            snapshot, _ = self._classify(snapshot, commit)
             asked = self.clock.boottime()
         self._confirmed = asked
         return snapshot
@@ -457,14 +483,24 @@ class DeltaLog(ABC, Generic[S]):
             return self._reopen()
         asked = self.clock.boottime()
         while (commit := self._next(self._snapshot)) is not None:
-            self._advance(commit)
+            self._snapshot, _ = self._classify(self._snapshot, commit)
             asked = self.clock.boottime()
         self._confirmed = asked
         return None
 
-    def _advance(self, commit: Commit) -> None:
-        self._classify(self._snapshot, commit)
-        self._snapshot = self._snapshot.apply(commit)
+    def _follow(self, commit: Commit | None) -> tuple[Commit | None, bool]:
+        """Follow the next `commit` and all after it. Returns the one of them that is ours, put by another
+        process, and whether a commit that was checked before has to be checked again.
+        """
+        ours, spoiled = None, False
+        while commit is not None:
+            asked = self.clock.boottime()
+            self._snapshot, spoils = self._classify(self._snapshot, commit)
+            spoiled = spoiled or spoils
+            ours = commit if commit.info.batchId == self._batch_in_flight else ours
+            commit = self._next(self._snapshot)
+            self._confirmed = asked
+        return ours, spoiled
 
     def _checked(self, commit: Commit) -> S:
         """The snapshot after `commit`. Raises CorruptLog if that would break an invariant."""

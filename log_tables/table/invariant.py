@@ -1,17 +1,18 @@
 """The invariants of a log, each a named, pure predicate, which every commit, the tests and fsck check.
 
-Each returns None when it holds, or a sentence that says how it is violated. `classify` judges the commits of
+Each returns None when it holds, or a sentence that says how it is violated. `followed` judges the commits of
 other processes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 
 from log_tables.columns.declaration import declaration_of_schema
 from log_tables.errors import CorruptLog, ForeignCommit
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER
 from log_tables.record import delta_schema
-from log_tables.table.commit import VACUUM, Commit, Txn
+from log_tables.table.commit import VACUUM, Add, Commit, Remove, Txn
 from log_tables.table.snapshot import Segment, Snapshot, column_runs, segment_of
 
 Violation = str | None
@@ -155,36 +156,39 @@ def modification_time_is_monotone(after: Snapshot) -> Violation:
     return None
 
 
-def rewrite_keeps_records(before: Snapshot, commit: Commit) -> Violation:
+def rewrite_keeps_records(before: Snapshot, commit: Commit, after: Snapshot) -> Violation:
     """Maintenance leaves as many records as it removes, with the same declared columns; fewer, or others,
     only when it says `dataChange: true`.
     """
     if not (commit.adds or commit.removes):
         return None
-    known = {segment.path: segment for segment in before.segments}
-    removed = _in_order(known[remove.path] for remove in commit.removes if remove.path in known)
-    added = _in_order(map(segment_of, commit.adds))
-    gone, made = (sum(segment.records for segment in side) for side in (removed, added))
-    if made > gone or (made < gone and not commit.changes_data()):
-        return f"a rewrite of {gone} records leaves {made}"
-    if not commit.changes_data() and column_runs(removed) != column_runs(added):
-        return f"a rewrite of {gone} records changes their declared columns, and says that it does not"
+    gone, made = _named(before, commit.removes), _named(after, commit.adds)
+    lost, left = (sum(segment.records for segment in side) for side in (gone, made))
+    if left > lost or (left < lost and not commit.changes_data()):
+        return f"a rewrite of {lost} records leaves {left}"
+    if not commit.changes_data() and column_runs(gone) != column_runs(made):
+        return f"a rewrite of {lost} records changes their declared columns, and says that it does not"
     return None
 
 
-def _in_order(segments: Iterable[Segment]) -> list[Segment]:
-    return sorted(segments, key=lambda segment: segment.base_offset)
+def _named(snapshot: Snapshot, actions: Sequence[Add | Remove]) -> list[Segment]:
+    """The segments of `snapshot`, in order, that `actions` name."""
+    paths = {action.path for action in actions}
+    return [segment for segment in snapshot.segments if segment.path in paths]
 
 
-def adds_lie_within_removes(before: Snapshot, commit: Commit) -> Violation:
+def adds_lie_within_removes(before: Snapshot, commit: Commit, after: Snapshot) -> Violation:
     """Maintenance adds segments only where it removes some, and removes only segments of the table."""
-    known = {segment.path: segment for segment in before.segments}
-    missing = [remove.path for remove in commit.removes if remove.path not in known]
-    if missing:
-        return f"it removes {missing[0]}, which is not in the table"
-    ranges = sorted((known[r.path].base_offset, known[r.path].last_offset) for r in commit.removes)
-    for segment in (segment_of(add) for add in commit.adds):
-        if not _covered(segment, ranges):
+    if not (commit.adds or commit.removes):
+        return None
+    gone = _named(before, commit.removes)
+    if len(gone) < len(commit.removes):
+        known = {segment.path for segment in gone}
+        missing = [remove.path for remove in commit.removes if remove.path not in known]
+        if missing:
+            return f"it removes {missing[0]}, which is not in the table"
+    for segment in _named(after, commit.adds):
+        if not (_is_within(segment.base_offset, gone) and _is_within(segment.last_offset, gone)):
             return (
                 f"it adds {segment.path} for offsets {segment.base_offset}-{segment.last_offset}, where it "
                 "removes nothing"
@@ -192,10 +196,10 @@ def adds_lie_within_removes(before: Snapshot, commit: Commit) -> Violation:
     return None
 
 
-def _covered(segment: Segment, ranges: list[tuple[int, int]]) -> bool:
-    starts = any(low <= segment.base_offset <= high for low, high in ranges)
-    ends = any(low <= segment.last_offset <= high for low, high in ranges)
-    return starts and ends
+def _is_within(offset: int, segments: Sequence[Segment]) -> bool:
+    """Whether one of `segments`, which are in order, spans `offset`."""
+    index = bisect_right(segments, offset, key=lambda segment: segment.base_offset)
+    return index > 0 and offset <= segments[index - 1].last_offset
 
 
 def first_broken(results: Iterable[Violation]) -> Violation:
@@ -251,8 +255,8 @@ def broken_step(before: Snapshot, commit: Commit, after: Snapshot | None = None)
     states = (check(after) for check in checks)
     if kind is CommitKind.TIER:
         return first_broken((tiers_follow_the_high_watermark(before, commit), *steps, *states))
-    rewrite = (adds_lie_within_removes(before, commit), *steps, *states)
-    return first_broken((*rewrite, rewrite_keeps_records(before, commit)))
+    rewrite = (adds_lie_within_removes(before, commit, after), *steps, *states)
+    return first_broken((*rewrite, rewrite_keeps_records(before, commit, after)))
 
 
 def _tail_is_monotone(after: Snapshot) -> Violation:
@@ -272,24 +276,26 @@ def kind_of(before: Snapshot, commit: Commit) -> CommitKind:
     return CommitKind.MAINTENANCE
 
 
-def classify(table: str, before: Snapshot, commit: Commit) -> CommitKind:
-    """The kind of the commit after `before`, which another process made.
+def followed(table: str, before: Snapshot, commit: Commit) -> tuple[Snapshot, CommitKind]:
+    """`before` with the commit after it, which another process made, and the kind of that.
 
     Raises ForeignCommit, with the version and the operation, for a commit that violates an invariant, and for
     one of another tool unless it changes nothing (docs/FORMAT.md).
     """
-    reason: Violation
     if is_harmless(commit):
         if not is_ours(commit) or commit.info.operation == VACUUM:
-            return CommitKind.MAINTENANCE
+            return before.apply(commit), CommitKind.MAINTENANCE
         raise foreign_commit(table, before.version + 1, commit, "it has lost its actions")
+    if not is_ours(commit):
+        raise foreign_commit(table, before.version + 1, commit, FOREIGN)
     try:
-        reason = broken_step(before, commit) or _table_stays(before, commit) if is_ours(commit) else FOREIGN
+        after = before.apply(commit)
+        reason = broken_step(before, commit, after) or _table_stays(before, commit)
     except CorruptLog as error:
         reason = error.message
     if reason is not None:
         raise foreign_commit(table, before.version + 1, commit, reason)
-    return kind_of(before, commit)
+    return after, kind_of(before, commit)
 
 
 def is_ours(commit: Commit) -> bool:

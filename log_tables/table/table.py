@@ -1,8 +1,11 @@
 """The table of one partition: the log of docs/FORMAT.md over its snapshots."""
 
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
 from msgspec.structs import replace
 
-from log_tables.clock import Clock
+from log_tables.clock import Backoff, Clock
 from log_tables.columns.declaration import NOTHING, Declaration
 from log_tables.errors import AlreadyExists
 from log_tables.layout import (
@@ -12,13 +15,20 @@ from log_tables.layout import (
     TXN_LOG_START,
     log_directory,
 )
-from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, FILE_RETENTION_MS, LOG_RETENTION_MS
+from log_tables.limits import (
+    CHECKPOINT_INTERVAL_COMMITS,
+    FILE_RETENTION_MS,
+    LOG_RETENTION_MS,
+    OFFER_MAX_AGE_MS,
+    OFFERED_AFTER,
+)
 from log_tables.record import delta_schema
 from log_tables.store.store import Store
 from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.commit import Commit, Metadata, Protocol, Txn, put_commit
 from log_tables.table.delta_log import DeltaLog, commit_info, new_table_id
-from log_tables.table.invariant import Violation, broken_step, classify
+from log_tables.table.invariant import CommitKind, Violation, broken_step, followed
+from log_tables.table.offer import has_offer, is_offerable, put_offer, read_offer, withdraw_offer
 from log_tables.table.snapshot import (
     READER_VERSION,
     WRITER_VERSION,
@@ -27,6 +37,9 @@ from log_tables.table.snapshot import (
     first_snapshot,
     from_checkpoint,
 )
+
+_RACES = Backoff(0.02, max_s=0.5)
+"""Pauses of a commit that is offered, between its own attempts: it may be that nobody leads."""
 
 
 def create_table(
@@ -77,11 +90,54 @@ class Table(DeltaLog[Snapshot]):
     def _check_supported(self, state: Snapshot) -> None:
         check_supported(self.directory, state)
 
-    def _classify(self, before: Snapshot, commit: Commit) -> None:
-        classify(self.directory, before, commit)
+    def _classify(self, before: Snapshot, commit: Commit) -> tuple[Snapshot, bool]:
+        after, kind = followed(self.directory, before, commit)
+        # An append and a claim change none of the files that were there, so they spoil no maintenance. An
+        # append is built anew all the same: it begins at the high watermark.
+        return after, kind not in (CommitKind.APPEND, CommitKind.CLAIM)
 
     def _broken(self, before: Snapshot, commit: Commit, after: Snapshot) -> Violation:
         return broken_step(before, commit, after)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[Callable[[Commit, Collection[str]], None]]:
+        """After some lost races the commit is offered to the leader, and withdrawn in the end."""
+        times, pause_s = 0, _RACES.first_s
+
+        def lost(commit: Commit, needs: Collection[str]) -> None:
+            nonlocal times, pause_s
+            times += 1
+            if times >= OFFERED_AFTER and is_offerable(self._snapshot, commit):
+                put_offer(self.store, self.directory, self._snapshot, commit, needs)
+                self.clock.pause(pause_s)
+                pause_s = _RACES.after(pause_s)
+
+        try:
+            yield lost
+        finally:
+            if times >= OFFERED_AFTER:
+                withdraw_offer(self.store, self.directory)
+
+    def take_offer(self, may_commit: Callable[[Snapshot], bool]) -> Commit | None:
+        """Commit what another process offers, if the table is still as that needs it; for a leader, which
+        `may_commit` as long as it leads. Returns the commit; the offer is gone then, taken or not.
+
+        Raises CorruptLog for an offer that would break an invariant, and as `transact`.
+        """
+        if not has_offer(self.store, self.directory):
+            return None
+        try:
+            offer, read_at = read_offer(self.store, self.directory, self._snapshot), self.clock.boottime()
+
+            def build(snapshot: Snapshot) -> Commit | None:
+                # Before each put: a leader that slept must not bring back files that were vacuumed since.
+                fresh = (self.clock.boottime() - read_at) * 1000 < OFFER_MAX_AGE_MS
+                fits = offer is not None and fresh and may_commit(snapshot) and offer.fits(snapshot)
+                return offer.commit if offer is not None and fits else None
+
+            return self.transact(build)
+        finally:
+            withdraw_offer(self.store, self.directory)
 
     def widen(self, columns: Declaration) -> None:
         """Let the table have the declared `columns`, too; no commit if it has them. Raises as `transact`."""

@@ -91,8 +91,8 @@ class TopicTable(DeltaLog[TopicSnapshot]):
     def _check_supported(self, state: TopicSnapshot) -> None:
         check_supported(self.directory, state)
 
-    def _classify(self, before: TopicSnapshot, commit: Commit) -> None:
-        classify_fold(self.directory, before, commit)
+    def _classify(self, before: TopicSnapshot, commit: Commit) -> tuple[TopicSnapshot, bool]:
+        return classify_fold(self.directory, before, commit), True
 
     def _broken(self, before: TopicSnapshot, commit: Commit, after: TopicSnapshot) -> Violation:
         return broken_fold(before, commit, after)
@@ -166,10 +166,12 @@ def _at(version: int, commit: Commit) -> Callable[[TopicSnapshot], Commit | None
     return lambda state: commit if state.version == version else None
 
 
-def classify_fold(table: str, before: TopicSnapshot, commit: Commit) -> None:
-    """Raise ForeignCommit when `commit`, of another process, may not follow `before`."""
+def classify_fold(table: str, before: TopicSnapshot, commit: Commit) -> TopicSnapshot:
+    """The state after `commit` of another process. Raises ForeignCommit when it may not follow `before`."""
     if is_harmless(commit) and (not is_ours(commit) or commit.info.operation == VACUUM):
-        return
-    reason = broken_fold(before, commit, before.apply(commit)) if is_ours(commit) else FOREIGN
-    if reason is not None:
-        raise foreign_commit(table, before.version + 1, commit, reason, _REMEDY)
+        return before.apply(commit)
+    after = before.apply(commit) if is_ours(commit) else None
+    reason = FOREIGN if after is None else broken_fold(before, commit, after)
+    if after is None or reason is not None:
+        raise foreign_commit(table, before.version + 1, commit, reason or FOREIGN, _REMEDY)
+    return after

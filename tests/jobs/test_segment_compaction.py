@@ -61,7 +61,7 @@ def merged(segments: Sequence[Segment], now_ms: int = WINDOW_MS - 1) -> list[lis
         ([1], []),
         ([1, 1, 1], []),
         ([1, 1, 1, 1], [[1, 1, 1, 1]]),
-        ([1] * 1_030, [[1] * 1_024, [1] * 6]),
+        ([1] * 1_030, [[1] * 512, [1] * 512, [1] * 6]),
         # One that is large beside the others parts them.
         ([1, 1, 1, 1, 100, 1, 1, 1, 1], [[1] * 4, [1] * 4]),
         ([100, 1, 1, 1, 1], [[1] * 4]),
@@ -83,6 +83,14 @@ def merged(segments: Sequence[Segment], now_ms: int = WINDOW_MS - 1) -> list[lis
 )
 def test_what_is_of_about_one_size_is_merged(sizes: list[int], expected: list[list[int]]) -> None:
     assert merged(log_of(sizes, [0] * len(sizes))) == expected
+
+
+def test_a_run_of_many_files_is_merged_in_parts_that_are_each_worth_it() -> None:
+    sizes = [1] * 5 + [20] + [1] * 5
+    parts = runs(log_of(sizes, [0] * len(sizes)), CONFIG, WINDOW_MS - 1, files_max=4)
+    assert [[segment.size for segment in run] for run in parts] == []
+    parts = runs(log_of([1] * 11, [0] * 11), CONFIG, WINDOW_MS - 1, files_max=4)
+    assert [len(run) for run in parts] == [4, 4]
 
 
 def test_what_is_young_is_left_alone() -> None:

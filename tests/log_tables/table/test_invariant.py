@@ -28,7 +28,7 @@ from log_tables.root.fsck import check_partition
 from log_tables.store.store import Store, open_store
 from log_tables.table import invariant
 from log_tables.table.commit import ENGINE, Add, Commit, CommitInfo, Metadata, Protocol, Txn
-from log_tables.table.invariant import CommitKind, broken_state, broken_step, classify
+from log_tables.table.invariant import CommitKind, broken_state, broken_step, followed
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.txns import Txns
 from log_tables.testing import ClockedStore
@@ -101,12 +101,12 @@ GOOD = {
 def test_what_keeps_the_invariants_is_let_through(name: str) -> None:
     commit, kind = GOOD[name]
     assert broken_step(BEFORE, commit) is None
-    assert classify(TABLE, BEFORE, commit) is kind
+    assert followed(TABLE, BEFORE, commit)[1] is kind
 
 
 def test_a_commit_of_ours_that_was_cut_after_its_first_line_is_named() -> None:
     with pytest.raises(ForeignCommit, match="lost its actions"):
-        classify(TABLE, BEFORE, Commit(OURS))
+        followed(TABLE, BEFORE, Commit(OURS))
 
 
 def tiered(gone: list[Segment], border: int) -> Commit:
@@ -124,7 +124,7 @@ REMOTE = changed(BEFORE, metadata=Metadata("id", "{}", configuration={PROPERTY_C
 def test_a_remote_table_takes_moves_that_only_add_behind_what_it_holds() -> None:
     two = moved(segment(12, 15, modified=50), segment(18, 19, modified=60))  # 10-11 and 16-17 were deleted
     assert broken_step(REMOTE, two) is None
-    assert classify(TABLE, REMOTE, two) is CommitKind.TIER
+    assert followed(TABLE, REMOTE, two)[1] is CommitKind.TIER
     assert "begins at offset 9, below the high watermark 10" in (
         broken_step(REMOTE, moved(segment(9, 12, modified=50))) or ""
     )
@@ -141,7 +141,7 @@ def test_a_remote_table_takes_moves_that_only_add_behind_what_it_holds() -> None
 
 def test_the_border_to_the_remote_tier_only_moves_forward_and_nothing_is_below_it() -> None:
     step = tiered([BEFORE.segments[0]], 5)
-    assert classify(TABLE, BEFORE, step) is CommitKind.MAINTENANCE
+    assert followed(TABLE, BEFORE, step)[1] is CommitKind.MAINTENANCE
     after = BEFORE.apply(step)
     assert (BEFORE.tiered, after.tiered) == (0, 5)
     assert broken_step(after, tiered([], 4)) == "the border to the remote tier moved back from 5 to 4"
@@ -190,7 +190,7 @@ def test_what_breaks_an_invariant_is_named_and_refused(reason: str) -> None:
     before = changed(BEFORE, txns=txns)
     assert reason in (broken_step(before, BROKEN[reason]) or "it holds")
     with pytest.raises(ForeignCommit, match="version 8 of topics/t/partition=0") as raised:
-        classify(TABLE, before, BROKEN[reason])
+        followed(TABLE, before, BROKEN[reason])
     assert reason in raised.value.message
 
 
@@ -229,14 +229,14 @@ def test_a_change_of_schema_or_protocol_is_refused_even_from_us() -> None:
         Commit(OURS, protocol=Protocol(3, 7, ("deletionVectors",), ("deletionVectors",))),
     ):
         with pytest.raises(ForeignCommit, match=r"changes the (schema|protocol) of the table"):
-            classify(TABLE, BEFORE, commit)
-    assert classify(TABLE, BEFORE, Commit(OURS, metadata=Metadata("id", "{}"))) is CommitKind.MAINTENANCE
+            followed(TABLE, BEFORE, commit)
+    assert followed(TABLE, BEFORE, Commit(OURS, metadata=Metadata("id", "{}")))[1] is CommitKind.MAINTENANCE
 
 
 def test_an_add_without_offsets_has_no_place_in_the_log() -> None:
     commit = Commit(OURS, adds=(Add("x.parquet", 1, 1, True, '{"numRecords":1}'),))
     with pytest.raises(ForeignCommit, match=r"x\.parquet has no usable stats"):
-        classify(TABLE, BEFORE, commit)
+        followed(TABLE, BEFORE, commit)
 
 
 # Commits of another tool, on a real table.

@@ -1,0 +1,107 @@
+"""A commit that waits for a busy leader, offered to it as an object beside the log.
+
+A leader may commit faster than another process can read the log, decide, and put. That process then writes
+what it would commit to `TABLE/_offer.json`, and the leader, which looks for it between two appends, commits
+it: no race is left to lose (docs/decisions/0090-the-leader-commits-what-waits.md). A leader dies, and so does
+who offers; the object is no lock, and neither waits for the other.
+"""
+
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from log_tables.errors import AlreadyExists, CorruptLog, ObjectMissing, StoreUnavailable
+from log_tables.layout import offer_path
+from log_tables.limits import OFFER_MAX_AGE_MS
+from log_tables.store.store import Store
+from log_tables.table.commit import Commit, decode, encode
+from log_tables.table.invariant import CommitKind, is_ours, kind_of
+from log_tables.table.snapshot import Snapshot
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """The object: the id of the table, files that have to be in it besides those that the commit removes,
+    and the commit.
+    """
+
+    table: str
+    needs: list[str]
+    commit: str
+
+
+_decoder = msgspec.json.Decoder(_Content)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A commit that the leader may put as it is, as long as the table has the files that it `needs`."""
+
+    commit: Commit
+    needs: frozenset[str]
+
+    def fits(self, snapshot: Snapshot) -> bool:
+        """Whether nothing has changed in `snapshot` of what the commit was made of."""
+        return self.needs <= {segment.path for segment in snapshot.segments}
+
+
+def is_offerable(snapshot: Snapshot, commit: Commit) -> bool:
+    """Whether the leader may put `commit`, made for `snapshot`: maintenance of files, and no append, claim or
+    change of the schema. A remote table has no leader.
+    """
+    files_only = commit.protocol is None and commit.metadata is None
+    return files_only and snapshot.cluster is None and kind_of(snapshot, commit) is CommitKind.MAINTENANCE
+
+
+def put_offer(
+    store: Store, directory: str, snapshot: Snapshot, commit: Commit, needs: Collection[str]
+) -> None:
+    """Offer `commit`, made for `snapshot` of the table at `directory`, unless another offer is there.
+
+    Raises StoreUnavailable.
+    """
+    content = _Content(snapshot.metadata.id, sorted(needs), encode(commit).decode())
+    with suppress(AlreadyExists):
+        if not has_offer(store, directory):
+            store.put_if_absent(offer_path(directory), msgspec.json.encode(content))
+
+
+def has_offer(store: Store, directory: str) -> bool:
+    """Whether there is an offer to the leader of the table. Raises StoreUnavailable."""
+    try:
+        store.head(offer_path(directory))
+    except ObjectMissing:
+        return False
+    return True
+
+
+def read_offer(store: Store, directory: str, snapshot: Snapshot) -> Offer | None:
+    """The offer for the table at `directory`, of which `snapshot` is known; None without one that counts.
+
+    One that is older than OFFER_MAX_AGE_MS by the store's clock, or was copied with the files of another
+    table, is none. Raises StoreUnavailable, CorruptLog for one that no process of ours has made.
+    """
+    path = offer_path(directory)
+    try:
+        data, modified_ms = store.get(path), store.head(path).modified_ms
+    except ObjectMissing:
+        return None
+    if modified_ms < store.now_ms() - OFFER_MAX_AGE_MS:
+        return None
+    try:
+        content = _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise CorruptLog(f"the offer {path} cannot be read ({error}); it is deleted") from None
+    commit = decode(content.commit.encode(), path)
+    if content.table != snapshot.metadata.id:
+        return None
+    if not is_ours(commit) or not is_offerable(snapshot, commit):
+        raise CorruptLog(f"the offer {path} is no maintenance of lakelog; it is deleted")
+    return Offer(commit, frozenset((*content.needs, *(remove.path for remove in commit.removes))))
+
+
+def withdraw_offer(store: Store, directory: str) -> None:
+    """Remove the offer, if there is one. It may stay where the store is away: an old one does not count."""
+    with suppress(StoreUnavailable):
+        store.delete(offer_path(directory))
