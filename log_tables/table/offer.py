@@ -2,7 +2,7 @@
 
 A leader may commit faster than another process can read the log, decide, and put. That process then writes
 what it would commit to `TABLE/_offer.json`, and the leader, which looks for it between two appends, commits
-it: no race is left to lose (docs/decisions/0090-the-leader-commits-what-waits.md). A leader dies, and so does
+it: no race is left to lose (docs/decisions/0091-the-leader-commits-what-waits.md). A leader dies, and so does
 who offers; the object is no lock, and neither waits for the other.
 """
 
