@@ -15,13 +15,18 @@ from ingest.budget import BudgetLimits
 from ingest.commit_budget import CommitBudget, processor_cost
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, PutRefused
+from log_tables.layout import offer_path
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.store.store import open_store
+from log_tables.table.commit import Commit
+from log_tables.table.delta_log import commit_info
+from log_tables.table.offer import put_offer
 from log_tables.table.table import create_table
 from log_tables.testing import Fault, FaultyStore, refused
 from tests.kit.budgets import overdrawn_budget
-from tests.kit.partitions import TABLE, entry, records
+from tests.kit.partitions import TABLE, append_each, entry, records
+from tests.kit.rewrites import merged
 
 MIB = 1 << 20
 
@@ -342,5 +347,41 @@ def test_a_failed_commit_gives_back_what_was_reserved(store_root: Path, clock: M
         await asyncio.to_thread(bench.partition.claim, "http://here")
         await bench.add(b"b")  # it would wait for ever
         assert bench.values() == [b"b"]
+
+    run(scenario)
+
+
+# What maintenance offers.
+
+
+def test_an_offer_is_committed_after_the_next_append(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path)
+        append_each(bench.partition, [b"0", b"1"])
+        table = bench.partition.table
+        inputs = table.snapshot.segments
+        made = merged(bench.partition, inputs)
+        removes = tuple(item.remove(0, False) for item in inputs)
+        commit = Commit(commit_info(table.clock, "OPTIMIZE"), adds=(made.add(False),), removes=removes)
+        put_offer(table.store, TABLE, table.snapshot, commit, ())
+        await bench.add(b"2")
+        await bench.accumulator.flush()
+        assert [segment.records for segment in bench.partition.snapshot.segments] == [2, 1]
+        assert bench.values() == [b"0", b"1", b"2"]
+
+    run(scenario)
+
+
+def test_a_wrong_offer_is_logged_and_the_partition_is_led_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path)
+        bench.partition.table.store.put(offer_path(TABLE), b"{")
+        await bench.add(b"0")
+        await bench.accumulator.flush()
+        assert "what maintenance offered for topics/t/partition=0 was not committed" in caplog.text
+        await bench.add(b"1")
+        assert bench.values() == [b"0", b"1"]
 
     run(scenario)
