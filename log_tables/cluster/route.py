@@ -17,7 +17,7 @@ from log_tables.cluster.topic import Topic
 from log_tables.columns.misfit import Misfit, first_misfit
 from log_tables.errors import InvalidRecord, InvalidValue, RecordTooLarge, UnknownPartition
 from log_tables.layout import KEY
-from log_tables.record import int64s, largest_record, size_bound
+from log_tables.record import int64s, largest_record, record_sizes, size_bound
 from log_tables.rows import Records, Rows, bytes_of, chained, count_of, grouped, numbers_array, taken
 from log_tables.topic_partition import partition_for_key
 
@@ -195,10 +195,20 @@ def check_sizes(records: Records, topic: Topic) -> None:
     else:
         index, largest = largest_record(records)
     if largest > topic.config.max_message_bytes:
-        raise RecordTooLarge(
-            f"record {index} has {largest} bytes, topic {topic.name!r} takes "
-            f"{topic.config.max_message_bytes}; send less, or raise max.message.bytes"
-        )
+        raise RecordTooLarge(too_large(topic, index, largest))
+
+
+def too_large(topic: Topic, index: int, size: int) -> str:
+    """Why the record at `index` of what was sent is refused, which has `size` bytes."""
+    return (
+        f"record {index} has {size} bytes, topic {topic.name!r} takes {topic.config.max_message_bytes}; "
+        "send less, or raise max.message.bytes"
+    )
+
+
+def sizes_of(records: Records) -> Sequence[int]:
+    """The bytes of key and value of each record."""
+    return records.sizes() if isinstance(records, Rows) else record_sizes(records).to_pylist()
 
 
 def check_values(sent: SentRecords, topic: Topic) -> None:

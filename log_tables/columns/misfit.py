@@ -1,4 +1,4 @@
-"""The first of many values that does not fit a declaration: what `fit` says of each, in a fraction of its
+"""The values of many that do not fit a declaration: what `fit` says of each, in a fraction of its
 time.
 
 msgspec alone decides of most values that they fit: it decodes them into an object whose fields have the
@@ -59,6 +59,11 @@ class Misfit:
 
 def first_misfit(records: Records, declaration: Declaration) -> Misfit | None:
     """The first of `records` whose value does not fit; None if all do. One without a value fits."""
+    return next(misfits(records, declaration), None)
+
+
+def misfits(records: Records, declaration: Declaration) -> Iterator[Misfit]:
+    """All of `records` whose values do not fit, in order."""
     decode, place = _decoder(declaration), 0
     nested = any(pa.types.is_nested(column.type) for column in declaration.columns)
     for values in _values(records):
@@ -70,9 +75,8 @@ def first_misfit(records: Records, declaration: Declaration) -> Misfit | None:
                 )
                 reason = _reason(value, None if long else decode, declaration)
                 if reason is not None:
-                    return Misfit(place, _path(reason, declaration), reason)
+                    yield Misfit(place, _path(reason, declaration), reason)
             place += 1
-    return None
 
 
 def _values(records: Records) -> Iterator[Sequence[Buffer | None]]:

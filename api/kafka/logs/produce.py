@@ -1,7 +1,6 @@
 """Produce: one record batch for each partition, appended in the order of arrival (KIP-98)."""
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ from api.client_topics import name_of, refreshed_topic, topic_to_write
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, Refusal, error_code
+from api.kafka.logs.culprits import RefusedRecords, check_keys, refused_records
 from api.kafka.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -20,7 +20,7 @@ from api.kafka.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from api.kafka.records.batch_header import is_packed
-from api.kafka.records.errors import InvalidBatch, too_large
+from api.kafka.records.errors import Culprits, InvalidBatch, too_large
 from api.kafka.records.produced import DecodedBatch, decode_batch
 from api.wire.offload import to_its_end
 from ingest.buffer import Room
@@ -32,7 +32,6 @@ from log_tables.errors import (
     AuthorizationFailed,
     BufferFull,
     InvalidRecord,
-    InvalidValue,
     LakelogError,
     OffsetMismatch,
     RecordTooLarge,
@@ -42,7 +41,7 @@ from log_tables.errors import (
 )
 from log_tables.limits import ONCE_PRODUCER_ID_MIN, PART_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
-from log_tables.rows import Records, Rows, bytes_of, count_of
+from log_tables.rows import Records, bytes_of, count_of
 
 _ACKS = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 
@@ -79,12 +78,16 @@ class _Append:
 
 @dataclass(frozen=True, slots=True)
 class _PendingAppend:
-    """An append to a topic, as it was known, whose outcome is to come. Its batch had `size_bytes`."""
+    """An append to a topic, as it was known, whose outcome is to come. Its batch had `size_bytes`.
+
+    A `refused` one is no append: the leader only says whether it is a repeat.
+    """
 
     topic: Topic
     by_id: bool
     size_bytes: int
     outcome: "asyncio.Future[AppendOutcome]"
+    refused: RefusedRecords | None
 
 
 _Coming = _PendingAppend | PartitionProduceResponse
@@ -148,7 +151,8 @@ async def _begin(
     own = door.here.buffer.room(at[0].name)
     try:
         batch = await _decoded(door, part, own, asked.timeout_s, room)
-        at, entry = await _judged(door, at, batch, asked.by_id)
+        at, refused = await _judged(door, at, batch, asked.by_id)
+        entry = _entry(batch, refused)
         own.settle(entry.size_bytes + PART_BYTES)
     except (Refusal, InvalidBatch, LakelogError) as error:
         own.settle(0)
@@ -160,7 +164,7 @@ async def _begin(
     part.records = None  # it would keep the whole request
     room.settle(max(0, room.size_bytes - size))
     outcome = door.pipeline.append(client, at, entry, asked.acks, own, asked.timeout_s)
-    return _PendingAppend(at[0], asked.by_id, size, outcome)
+    return _PendingAppend(at[0], asked.by_id, size, outcome, refused)
 
 
 async def _decoded(
@@ -222,32 +226,39 @@ def _hold(own: Room, most: int, size_bytes: int) -> None:
 
 async def _judged(
     door: Door, at: tuple[Topic, int], batch: DecodedBatch, by_id: bool
-) -> tuple[tuple[Topic, int], AppendRequest]:
-    """The append of a batch that the topic takes, as the topic is now.
+) -> tuple[tuple[Topic, int], RefusedRecords | None]:
+    """The topic as it is now, and why it refuses a batch that may be a repeat of an older one.
 
-    Records for an id are for no other topic of its name. A value that the topic refuses is appended nowhere,
-    but its batch may be a repeat of one that was appended before: then the leader knows its sequence, else
-    the log does not end where it is expected to.
+    Records for an id are for no other topic of its name. Raises RefusedRecords for one that is no repeat,
+    Refusal, UnknownPartition.
     """
     topic, partition = at
-    stamp = None
-    if batch.producer_id >= 0:
-        stamp = ProducerStamp(batch.producer_id, batch.producer_epoch, batch.base_sequence)
-    expected = None
     try:
         await _check(topic, partition, batch.records)
+        return at, None
     except _REFUSED_BY_TOPIC:
         known = topic
         topic = await refreshed_topic(door.here, known)
         if by_id and topic.topic_id != known.topic_id:
             raise _unknown_id() from None
-        try:
-            await _check(topic, partition, batch.records)
-        except InvalidValue:
-            if stamp is None:
-                raise
-            expected = NO_OFFSET
-    return (topic, partition), AppendRequest(batch.records, stamp, expected)
+    try:
+        await _check(topic, partition, batch.records)
+        return (topic, partition), None
+    except (InvalidRecord, RecordTooLarge):
+        refused = await to_its_end(partial(refused_records, topic, batch.records))
+        if refused is not None and (batch.producer_id < 0 or refused.code is ErrorCode.MESSAGE_TOO_LARGE):
+            raise refused from None
+    return (topic, partition), refused
+
+
+def _entry(batch: DecodedBatch, refused: RefusedRecords | None) -> AppendRequest:
+    """The append of a batch. A `refused` one is appended nowhere, as the log does not end where it expects it
+    to; but if it is a repeat, the leader knows its sequence.
+    """
+    stamp = None
+    if batch.producer_id >= 0:
+        stamp = ProducerStamp(batch.producer_id, batch.producer_epoch, batch.base_sequence)
+    return AppendRequest(batch.records, stamp, None if refused is None else NO_OFFSET)
 
 
 async def _check(topic: Topic, partition: int, records: Records) -> None:
@@ -259,20 +270,7 @@ async def _check(topic: Topic, partition: int, records: Records) -> None:
         await to_its_end(split)
     else:
         split()
-    if topic.config.compacted:
-        _check_keys(topic, records)
-
-
-def _check_keys(topic: Topic, records: Records) -> None:
-    """Kafka refuses records without a key where only the newest of each key is kept."""
-    if isinstance(records, Rows):
-        lacks = records.keys is None or None in records.keys
-    else:
-        lacks = bool(records.column("key").null_count)
-    if lacks:
-        raise InvalidRecord(
-            f"topic {topic.name!r} keeps the newest record of each key, and a record has none; send keys"
-        )
+    check_keys(topic, records)
 
 
 async def _answered(
@@ -293,6 +291,8 @@ async def _answered(
                     outcome = _unknown_id()
             elif isinstance(outcome, Appended):
                 records += outcome.count
+            elif isinstance(outcome, OffsetMismatch) and part.refused is not None:
+                outcome = part.refused
             size += part.size_bytes
             answers.append(_response(data.index, outcome, _log_start(part.topic, data.index)))
         if records:
@@ -318,20 +318,15 @@ def _response(
     return answer
 
 
-def _said(  # noqa: PLR0911 -- one for each kind
-    partition: int, outcome: "AppendOutcome | Refusal | InvalidBatch"
-) -> PartitionProduceResponse:
+def _said(partition: int, outcome: "AppendOutcome | Refusal | InvalidBatch") -> PartitionProduceResponse:
     match outcome:
         case Appended(base_offset=int(base), append_time_us=time_us):
             time_ms = -1 if time_us is None else time_us // 1_000
             return PartitionProduceResponse(index=partition, base_offset=base, log_append_time_ms=time_ms)
         case Appended():
             return _failed(partition, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, "")
-        case InvalidValue(details={"index": int(index)}):
-            message = BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=outcome.message)
-            return _failed(partition, ErrorCode.INVALID_RECORD, outcome.message, [message])
-        case OffsetMismatch():
-            return _failed(partition, ErrorCode.INVALID_RECORD, "a value does not fit the declared columns")
+        case RefusedRecords() | InvalidBatch():
+            return _failed(partition, ErrorCode(int(outcome.code)), outcome.message, outcome.culprits)
         case SequenceGap(details={"expected": 0, **rest}) if "current" not in rest:
             return _failed(partition, ErrorCode.UNKNOWN_PRODUCER_ID, outcome.message)
         case LakelogError():
@@ -343,12 +338,15 @@ def _failed(
     partition: int,
     code: ErrorCode,
     message: str,
-    records: Sequence[BatchIndexAndErrorMessage] = (),
+    culprits: Culprits = (),
 ) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=partition,
         error_code=code,
         base_offset=NO_OFFSET,
-        record_errors=[*records],
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
+            for index, why in culprits
+        ],
         error_message=message or None,
     )

@@ -19,7 +19,7 @@ from api.kafka.records.row_reader import (
     check_header_count,
     misfit,
     not_utf8,
-    wrong_time,
+    wrong_times,
 )
 from api.kafka.records.run_reader import read_runs
 from api.kafka.records.varint import LONG, read_varint, read_varints
@@ -105,7 +105,8 @@ def _walk(body: bytes | memoryview, count: int) -> tuple[np.ndarray, np.ndarray]
 def _times(deltas: np.ndarray, base_ms: int, append_time_us: int) -> pa.Array:
     low, high = base_ms + int(deltas.min()), base_ms + int(deltas.max())
     if low < TIMESTAMP_MIN_MS or high > TIMESTAMP_MAX_MS:
-        raise wrong_time(low if low < TIMESTAMP_MIN_MS else high)
+        times = ((index, base_ms + delta) for index, delta in enumerate(deltas.tolist()))
+        raise wrong_times(each for each in times if not TIMESTAMP_MIN_MS <= each[1] <= TIMESTAMP_MAX_MS)
     # The sum of two numbers of 64 bits that fits them is right, also where one of them is far outside.
     times_ms = deltas + np.int64(base_ms)
     times_us = times_ms * 1000

@@ -1,5 +1,6 @@
 """The reasons for which a record batch of a producer is refused, each with its error code of Kafka."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -14,13 +15,22 @@ class BatchError(IntEnum):
     INVALID_RECORD = 87
 
 
-class InvalidBatch(Exception):
-    """A record batch that is not taken. `code` is the error code of the answer, `message` its text."""
+Culprits = Sequence[tuple[int, str]]
+"""The places of records in their batch, and why each is refused (KIP-467)."""
 
-    def __init__(self, code: BatchError, message: str) -> None:
+
+class InvalidBatch(Exception):
+    """A record batch that is not taken. `code` is the error code of the answer, `message` its text.
+
+    `culprits` are the records that are to blame, where not all are: a client fails these, and its program may
+    send the others again.
+    """
+
+    def __init__(self, code: BatchError, message: str, culprits: Culprits = ()) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.culprits = culprits
 
 
 def corrupt(message: str) -> InvalidBatch:

@@ -1,10 +1,13 @@
 """A few records of a batch, one after the other, as rows: for them Arrow's columns take longer than these."""
 
+from collections.abc import Iterable
+from itertools import islice
+
 from api.kafka.records.batch_header import NO_TIMESTAMP
 from api.kafka.records.errors import BatchError, InvalidBatch, invalid
 from api.kafka.records.varint import LONG, read_varint
 from api.wire.room import Reserve
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import CULPRITS_MAX, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.rows import Rows
 
 TIMESTAMP_MIN_MS = -(-TIMESTAMP_MIN_US // 1000)
@@ -24,6 +27,7 @@ def read_rows(
     values: list[bytes | None] = []
     times_us: list[int] = []
     headers: list[_Headers] = []
+    wrong: list[tuple[int, int]] = []
     at = names = 0
     try:
         for index in range(count):
@@ -32,7 +36,10 @@ def read_rows(
             if size < 0 or body[at]:
                 raise invalid(f"the record {index} has a wrong length, or unknown attributes")
             delta, at = read_varint(body, at + 1, LONG)
-            times_us.append(_time_us(base_ms + delta, append_time_us))
+            time_ms = base_ms + delta
+            if not TIMESTAMP_MIN_MS <= time_ms <= TIMESTAMP_MAX_MS:
+                wrong.append((index, time_ms))
+            times_us.append(append_time_us if time_ms == NO_TIMESTAMP else time_ms * 1000)
             delta, at = read_varint(body, at)
             if delta != index:
                 raise invalid(f"the record {index} has the offset delta {delta}; send them in order")
@@ -53,6 +60,8 @@ def read_rows(
         raise invalid(f"the records end within one of them; the batch says that it has {count}") from None
     if at != len(body):
         raise invalid(f"{len(body) - at} bytes follow the last of {count} records")
+    if wrong:
+        raise wrong_times(wrong)
     return Rows(
         values,
         times_us,
@@ -66,20 +75,13 @@ def misfit(index: int) -> InvalidBatch:
     return invalid(f"the fields of the record {index} do not fill its length")
 
 
-def wrong_time(time_ms: int) -> InvalidBatch:
-    """The error of a time that other readers could not show."""
-    return InvalidBatch(
-        BatchError.INVALID_TIMESTAMP,
-        f"the timestamp {time_ms} ms is outside the years 1 to 9999; send milliseconds since 1970",
-    )
-
-
-def _time_us(time_ms: int, append_time_us: int) -> int:
-    if time_ms == NO_TIMESTAMP:
-        return append_time_us
-    if not TIMESTAMP_MIN_MS <= time_ms <= TIMESTAMP_MAX_MS:
-        raise wrong_time(time_ms)
-    return time_ms * 1000
+def wrong_times(times_ms: Iterable[tuple[int, int]]) -> InvalidBatch:
+    """The error of times that other readers could not show, each with the place of its record."""
+    culprits = [
+        (index, f"the timestamp {time_ms} ms is outside the years 1 to 9999; send milliseconds since 1970")
+        for index, time_ms in islice(times_ms, CULPRITS_MAX)
+    ]
+    return InvalidBatch(BatchError.INVALID_TIMESTAMP, culprits[0][1], culprits)
 
 
 def _read_bytes(body: bytes | memoryview, at: int) -> tuple[bytes | None, int]:

@@ -1,0 +1,72 @@
+"""The records for which a batch is refused (KIP-467): a client fails these, and its program may send the
+others again.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from api.kafka.clients.errors import ErrorCode, Refusal
+from api.kafka.records.errors import Culprits
+from log_tables.cluster.route import invalid_value, sizes_of, too_large
+from log_tables.cluster.topic import Topic
+from log_tables.columns.misfit import misfits
+from log_tables.errors import InvalidRecord
+from log_tables.layout import KEY
+from log_tables.limits import CULPRITS_MAX
+from log_tables.rows import Records, Rows
+
+
+class RefusedRecords(Refusal):
+    """A batch is refused for the records that are named, CULPRITS_MAX at most."""
+
+    def __init__(self, code: ErrorCode, culprits: Culprits) -> None:
+        super().__init__(code, culprits[0][1])
+        self.culprits = culprits
+
+
+def refused_records(topic: Topic, records: Records) -> RefusedRecords | None:
+    """The refusal of a batch by `topic`; None if it takes all of `records`. Up to a millisecond for 20 values
+    of declared columns.
+
+    A batch with records that are too large is MESSAGE_TOO_LARGE, as in Kafka: Java's producer splits it, and
+    sends each part again.
+    """
+    large = [*islice(_large(topic, records), CULPRITS_MAX)]
+    if large:
+        return RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, large)
+    wrong = dict(islice(_misfits(topic, records), CULPRITS_MAX))
+    wrong |= islice(_without_keys(topic, records), CULPRITS_MAX)
+    return RefusedRecords(ErrorCode.INVALID_RECORD, sorted(wrong.items())[:CULPRITS_MAX]) if wrong else None
+
+
+def check_keys(topic: Topic, records: Records) -> None:
+    """Raise InvalidRecord where only the newest of each key is kept, and a record has none, as in Kafka."""
+    for index, why in _without_keys(topic, records):
+        raise InvalidRecord(f"record {index}: {why}")
+
+
+def _large(topic: Topic, records: Records) -> Iterator[tuple[int, str]]:
+    for index, size in enumerate(sizes_of(records)):
+        if size > topic.config.max_message_bytes:
+            yield index, too_large(topic, index, size)
+
+
+def _misfits(topic: Topic, records: Records) -> Iterator[tuple[int, str]]:
+    required = topic.config.required_columns
+    for misfit in misfits(records, required) if required.columns else ():
+        yield misfit.place, invalid_value(f"record {misfit.place}", misfit.place, topic, misfit).message
+
+
+def _without_keys(topic: Topic, records: Records) -> Iterator[tuple[int, str]]:
+    if not topic.config.compacted:
+        return
+    why = f"topic {topic.name!r} keeps the newest record of each key, and this one has none; send a key"
+    if isinstance(records, Rows):
+        lacks = [True] * len(records) if records.keys is None else [key is None for key in records.keys]
+    elif records.column(KEY).null_count:
+        lacks = records.column(KEY).is_null().to_pylist()
+    else:
+        lacks = []
+    for index, is_missing in enumerate(lacks):
+        if is_missing:
+            yield index, why
