@@ -27,7 +27,7 @@ def infer(
     from log_tables.columns.inference import inferred
 
     with connect(url, wait) as client:
-        before = parse(client.topic(name)["configs"].get(_SETTING, ""))
+        before = parse(client.topic_configs(name).get(_SETTING, ""))
         sample = [*_sample(client, name, records)]
         after = inferred(sample, before)
         new = len(after.columns) - len(before.columns)

@@ -74,12 +74,13 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
     headers = [(name, text.encode()) for each in header for name, text in pairs([each], "--header").items()]
     # Loaded here, so that no other command waits for Arrow.
     from lakelog.cli import rows
+    from lakelog.client.outgoing import largest_record
     from lakelog.client.producer import Producer
 
     clock = SystemClock()
     begin = clock.monotonic()
     with connect(url, wait) as client:
-        largest = int(client.topic(topic)["configs"]["max.message.bytes"])
+        largest = largest_record(client.topic(topic)["configs"])
     fill = rows.Fill(key_field, separator, timestamp_field, largest)
     tally = Tally(skip)
     with Producer(url, acks=acks, **security_options()) as producer, _progress(json) as progress:

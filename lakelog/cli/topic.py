@@ -44,8 +44,7 @@ def create(
     configs = pairs(config, "--config")
     with connect(url, wait) as client:
         for name in names:
-            client.create_topic(name, partitions, configs)
-            count = client.partition_count(name)
+            count = client.create_topic(name, partitions, configs)
             if json:
                 print_json({"topic": name, "partitions": count})
             else:
@@ -101,7 +100,10 @@ def _describe(client: "Client", name: str, json: bool) -> None:
         console().print()
     print_table(columns, rows)
     console().print()
-    print_table(("setting", "value"), sorted(found["configs"].items()))
+    if found["configs"]:
+        print_table(("setting", "value"), sorted(found["configs"].items()))
+    else:
+        console().print(f"Its settings are shown to those who may DESCRIBE_CONFIGS on topic {name}.")
 
 
 @app.command()
@@ -119,16 +121,19 @@ def alter(
     if not changes and partitions is None:
         raise InvalidArgument(f"nothing to change of topic {name}; use --config, --unset or --partitions")
     with connect(url, wait) as client:
+        before = client.topic(name)
         if changes:
             client.alter_topic(name, changes)
         if partitions is not None:
             client.add_partitions(name, partitions)
-        configs = client.topic(name)["configs"]
-        count = client.partition_count(name)
+        after = client.topic(name)
+    count, configs = len(after["partitions"]), after["configs"]
     if json:
         print_json({"topic": name, "partitions": count, "configs": configs})
-    else:
-        console().print(f"topic {name} has {counted(count, 'partition')}, settings {configs}")
+        return
+    console().print(f"topic {name} has {counted(count, 'partition')}")
+    for setting in changes if configs else ():
+        console().print(f"{setting}: {before['configs'][setting]} -> {configs[setting]}")
 
 
 app.command()(infer)

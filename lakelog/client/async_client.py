@@ -77,6 +77,7 @@ class AsyncClient:
     wait = _performed(Calls.wait)
     topics = _performed(Calls.topics)
     topic = _performed(Calls.topic)
+    topic_configs = _performed(Calls.topic_configs)
     create_topic = _performed(Calls.create_topic)
     alter_topic = _performed(Calls.alter_topic)
     add_partitions = _performed(Calls.add_partitions)

@@ -93,21 +93,32 @@ class Calls:
         return names
 
     def topic(self, name: str) -> Call[dict[str, Any]]:
-        """`name`, `configs` (every setting) and `partitions` of a topic. Raises UnknownTopic."""
+        """`name`, `configs` (every setting) and `partitions` of a topic. Raises UnknownTopic.
+
+        `configs` is empty for a principal that may not DESCRIBE_CONFIGS.
+        """
         found: dict[str, Any] = yield from self._json("GET", f"/topics/{quoted(name)}")
         return found
 
+    def topic_configs(self, name: str) -> Call[dict[str, str]]:
+        """Every setting of a topic with its value. Raises UnknownTopic, AuthorizationFailed."""
+        listed = yield from self._list(f"topics/{quoted(name)}/configs")
+        return {each["name"]: each["value"] for each in listed}
+
     def create_topic(
         self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None
-    ) -> Call[None]:
-        """Create a topic. Raises InvalidRequest for a name that is taken or not allowed, or a bad setting."""
+    ) -> Call[int]:
+        """Create a topic; returns how many partitions it has. Raises InvalidRequest for a name that is taken
+        or not allowed, or a bad setting.
+        """
         body: dict[str, Any] = {
             "topic_name": name,
             "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
         }
         if partitions is not None:
             body["partitions_count"] = partitions
-        yield from self._v3("POST", "topics", json=body)
+        created = yield from self._v3("POST", "topics", json=body)
+        return int(created["partitions_count"])
 
     def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> Call[None]:
         """Set settings; None puts one back to its default. Raises UnknownTopic, InvalidRequest."""

@@ -1,12 +1,12 @@
 """The checks of a record before it joins a batch, which the gateway would refuse as a whole."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 
 from log_tables.cluster.topic import check_public
 from log_tables.errors import InvalidRecord, RecordTooLarge
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import RECORD_HARD_MAX_BYTES, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -25,6 +25,15 @@ class TopicMetadata:
     def has(self, partition: int | None) -> bool:
         """Whether a record can go to `partition`; None: to any one."""
         return partition is None or (type(partition) is int and 0 <= partition < self.partitions)
+
+
+def largest_record(configs: Mapping[str, str]) -> int:
+    """Bytes of key and value that a record of a topic with these settings may have.
+
+    Settings are shown only to those who may DESCRIBE_CONFIGS. For others it is what no topic takes more than:
+    the gateway checks the rest.
+    """
+    return int(configs.get("max.message.bytes", RECORD_HARD_MAX_BYTES))
 
 
 def checked_size(

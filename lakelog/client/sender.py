@@ -9,7 +9,7 @@ import httpx
 
 from lakelog.client.accumulator import Accumulator, ProducerConfig
 from lakelog.client.calls import Calls
-from lakelog.client.outgoing import TopicMetadata
+from lakelog.client.outgoing import TopicMetadata, largest_record
 from lakelog.client.partition_queue import Batch, PartitionQueue
 from lakelog.client.request import ARROW, Call, Request, quoted
 from log_tables.clock import Clock
@@ -111,7 +111,7 @@ class Sender:
 
     def _fetch_topic(self, name: str) -> Call[TopicMetadata]:
         found = yield from self._calls.topic(name)
-        count, largest = len(found["partitions"]), int(found["configs"]["max.message.bytes"])
+        count, largest = len(found["partitions"]), largest_record(found["configs"])
         topics = self._accumulator.topics
         before = topics.get(name)
         sticky = int(self._clock.random() * count) if before is None else before.sticky % count
