@@ -1,0 +1,94 @@
+"""The audit of a gateway that stops, and cannot reach the one that leads the audit log."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from api.gateway import Gateway
+from api.process.audit_duty import AuditDuty
+from api.process.server import open_gateway
+from coordinator.access.principal import Principal, RequestContext
+from ingest.settings import Settings
+from log_tables.cluster.credential import AuthenticationMethod
+from log_tables.layout import AUDIT, partition_directory, topic_directory
+from tests.kit.audits import audit_rows, short, wait_for_audit
+from tests.kit.gateway import NEVER_MS
+from tests.kit.secured import Secured, bearer
+from tests.kit.served import served
+
+METHODS = (AuthenticationMethod.API_KEY,)
+NOWHERE = "http://127.0.0.1:1"
+"""Where nothing answers: a gateway whose peer_url is this cannot be asked by others, and lives."""
+
+
+@asynccontextmanager
+async def stopping(root: Path) -> AsyncIterator[tuple[Gateway, AuditDuty]]:
+    """A second gateway next to one that leads the audit log and cannot be asked: what it audits is appended
+    at its end alone.
+    """
+    secured = Secured(root)
+    head = bearer(secured.key())
+    async with served(root, authentication_methods=METHODS, peer_url=NOWHERE) as first:
+        made = await first.client.post("/topics", json={"topic_name": "t"}, headers=head)
+        made.raise_for_status()
+        await asyncio.to_thread(wait_for_audit, root, "operation = 'CreateTopics'")
+        settings = Settings(
+            data=str(root), authentication_methods=METHODS, leader_timeout_ms=NEVER_MS, linger_ms=0
+        )
+        second = open_gateway(settings, "http://127.0.0.1:2")
+        await second.writer.start()
+        await second.peers.start()
+        await second.brokers.start()
+        await second.leadership.start()
+        try:
+            yield second, AuditDuty(second, last_attempt_s=0.5)
+        finally:
+            await second.leadership.close()
+            await second.writer.close()
+            await second.brokers.close()
+            await second.peers.close()
+
+
+def change(gateway: Gateway, *names: str) -> None:
+    assert gateway.access.audit is not None
+    for name in names:
+        context = RequestContext(Principal("User:ann"), "10.0.0.1")
+        gateway.access.audit.changed(context, "DeleteTopics", ("TOPIC", name), {})
+
+
+def test_events_are_appended_past_a_leader_that_cannot_be_asked(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with stopping(tmp_path) as (second, duty):
+            change(second, "a", "b")
+            await duty.close()
+
+    asyncio.run(run())
+    found = audit_rows(tmp_path, "operation = 'DeleteTopics'")
+    assert sorted(short(found, "resource_name", "gateway")) == [
+        ("a", "http://127.0.0.1:2"),
+        ("b", "http://127.0.0.1:2"),
+    ]
+
+
+def test_events_that_no_store_takes_are_counted_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / partition_directory(topic_directory(AUDIT), 0)
+
+    async def run() -> None:
+        async with stopping(tmp_path) as (second, duty):
+            log.rename(tmp_path / "away")
+            log.write_bytes(b"no directory")
+            change(second, "a", "b", "c")
+            await duty.close()
+            log.unlink()
+            (tmp_path / "away").rename(log)
+
+    asyncio.run(run())
+    said = [record for record in caplog.records if "audit events that are in no record: 3" in record.message]
+    assert len(said) == 1
+    assert said[0].exc_info is None
+    assert "None" not in said[0].message
