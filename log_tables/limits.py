@@ -19,6 +19,14 @@ BATCH_MAX_BYTES = 64 * MIB
 """Records of one commit. It bounds what a leader writes again after a failure, and what a reader holds at
 once."""
 
+PASSWORD_MIN_CHARS = 8
+"""Of a password that people choose, by characters: NIST SP 800-63B (revision 3, 5.1.1.2) asks for so many at
+least. Revision 4 asks for 15 where nothing but the password lets in, and docs/security.md advises them.
+"""
+
+PASSWORD_MAX_CHARS = 256
+"""SASLprep and the KDF read all of a password; nobody types a longer one."""
+
 REQUEST_RECORDS_MAX = 200_000
 """Records in one JSON request: each takes some 500 bytes while it is decoded, and 7 µs of the event loop."""
 

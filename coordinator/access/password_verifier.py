@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from coordinator.access.failure_rate import FailureRate
 from coordinator.access.host import network_of
 from coordinator.access.principal import USER_MAX_CHARS
-from coordinator.access.scram import PASSWORD_MAX_CHARS, is_password
+from coordinator.access.scram import is_password
 from coordinator.access.scram_users import ScramUsers
 from log_tables.clock import Clock
 from log_tables.cluster.credential import ScramUserRecord
 from log_tables.errors import QuotaReached
+from log_tables.limits import PASSWORD_MAX_CHARS
 
 NAME_BURST, NAME_PERIOD_S = 10, 10.0
 """Wrong passwords for one name from one address: 10 at once, then 8,640 a day."""

@@ -13,14 +13,13 @@ from coordinator.access.principal import USER, check_user
 from log_tables.clock import Clock
 from log_tables.cluster.credential import ScramCredential, ScramUserRecord
 from log_tables.errors import InvalidArgument
+from log_tables.limits import PASSWORD_MAX_CHARS, PASSWORD_MIN_CHARS
 
 MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """By the name of a mechanism the name of its hash."""
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384
 """Kafka's bounds (KIP-554). New passwords get the maximum: a check, or a guess, takes milliseconds."""
-
-PASSWORD_MAX_CHARS = 256
 
 _SALT_DIGITS = 64
 
@@ -72,10 +71,16 @@ def new_scram_user(
         )
     if unknown := set(mechanisms) - set(MECHANISMS):
         raise InvalidArgument(f"mechanism {min(unknown)!r}: name one of {', '.join(MECHANISMS)}")
-    if not password or len(password) > PASSWORD_MAX_CHARS or not prepared(password):
+    plain = prepared(password) if len(password) <= PASSWORD_MAX_CHARS else None
+    if plain is None:
         raise InvalidArgument(
-            f"the password is empty, longer than {PASSWORD_MAX_CHARS} characters, or has a character that "
-            "SASLprep (RFC 4013) forbids; take another one"
+            f"the password is longer than {PASSWORD_MAX_CHARS} characters, or has a character that SASLprep "
+            "(RFC 4013) forbids; take another one"
+        )
+    if len(plain) < PASSWORD_MIN_CHARS:
+        raise InvalidArgument(
+            f"the password has {len(plain)} characters; take another one, of {PASSWORD_MIN_CHARS} at least, "
+            "better of 15"
         )
     return ScramUserRecord(
         name,

@@ -7,7 +7,6 @@ import typer
 
 from lakelog.cli.change import note_change
 from lakelog.cli.common import CommandGroup, Data, Json, cluster_at, console, print_json, print_table
-from log_tables.errors import InvalidArgument
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
@@ -91,6 +90,4 @@ def _password(file: Path | None) -> str:
     found = os.environ.get(PASSWORD_VARIABLE)
     if found is None:
         found = str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
-    if not found:
-        raise InvalidArgument("the password is empty; type one")
     return found

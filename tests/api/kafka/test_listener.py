@@ -46,7 +46,7 @@ def pair(authority: Authority) -> Pair:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
     made = Secured(tmp_path_factory.mktemp("root"))
-    made.user("ann", "secret")
+    made.user("ann", "a secret")
     made.allow(*everything("User:ann", [ResourceType.TOPIC]))
     return made
 
@@ -85,7 +85,7 @@ def test_the_certificate_of_the_gateway_is_that_of_both_doors(
     gateway: KafkaGateway, authority: Authority
 ) -> None:
     with asker(gateway.port, context=trusting(authority)) as client:
-        assert client.plain("ann", "secret").error_code == 0
+        assert client.plain("ann", "a secret").error_code == 0
         assert client.ask(MetadataRequest(topics=[])).cluster_id
     with pytest.raises(ssl.SSLCertVerificationError):
         Asker(gateway.port, ssl.create_default_context())
@@ -104,7 +104,7 @@ def test_librdkafka_logs_in_over_tls(gateway: KafkaGateway, authority: Authority
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "ann",
-        "sasl.password": "secret",
+        "sasl.password": "a secret",
         "ssl.ca.location": authority.ca_file,
     }
     AdminClient(config).list_topics(timeout=WAIT_S)
@@ -128,9 +128,9 @@ def test_a_certificate_of_clients_may_be_required(secured: Secured, authority: A
     own = {"ssl_client_auth": "required", "ssl_ca_certs": authority.ca_file}
     with kafka_gateway(**with_tls(secured, authority, pair, **own)) as gateway:
         with asker(gateway.port, context=authority.trusted(authority.pair("ann"))) as client:
-            assert client.plain("ann", "secret").error_code == 0
+            assert client.plain("ann", "a secret").error_code == 0
         with asker(gateway.port, context=trusting(authority)) as client, pytest.raises(Closed):
-            client.plain("ann", "secret")
+            client.plain("ann", "a secret")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9092", "[::]:9092", "10.0.0.7:9092", "log.example:9092"])

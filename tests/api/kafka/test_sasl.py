@@ -28,7 +28,7 @@ PASSWORD = "open sesame"
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
     made = Secured(tmp_path_factory.mktemp("root"))
     made.user("ann", PASSWORD)
-    made.user("eve", "first")
+    made.user("eve", "the first")
     for principal in ("User:ann", "User:revoked"):
         made.allow(*everything(principal, [ResourceType.TOPIC, ResourceType.CLUSTER]))
     return made
@@ -186,8 +186,8 @@ def test_another_password_ends_the_connections_of_the_old_one(
     gateway: KafkaGateway, secured: Secured
 ) -> None:
     with asker(gateway.port) as plain, asker(gateway.port) as scram:
-        assert plain.plain("eve", "first").error_code == scram.scram("eve", "first").error_code == 0
-        secured.user("eve", "second")
+        assert plain.plain("eve", "the first").error_code == scram.scram("eve", "the first").error_code == 0
+        secured.user("eve", "the second")
         assert plain.is_closed()
         assert scram.is_closed()
 

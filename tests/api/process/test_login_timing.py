@@ -35,7 +35,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningG
     data = tmp_path_factory.mktemp("timed")
     root = Secured(data)
     for number in range(USERS):
-        root.user(f"user-{number}", "right")
+        root.user(f"user-{number}", "the right one")
     with running_gateway(data, authentication_methods="api-key,scram") as running:
         key = root.key()
         wait_until(lambda: running.client.get("/", headers=bearer(key)).is_success, "the keys are known")

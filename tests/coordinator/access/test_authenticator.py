@@ -198,9 +198,9 @@ def test_a_key_ends_when_it_is_revoked(held: Held) -> None:
 
 
 def test_a_user_ends_when_dropped_and_others_stay_known(held: Held) -> None:
-    cid = new_scram_user("cid", "secret", held.clock, ITERATIONS_MIN)
+    cid = new_scram_user("cid", "a secret", held.clock, ITERATIONS_MIN)
     held.by.update({}, {"bob": held.bob, "cid": cid})
-    bob, other = basic("bob", "canary:π"), basic("cid", "secret")
+    bob, other = basic("bob", "canary:π"), basic("cid", "a secret")
     held.verify(bob)
     held.verify(other)
     held.by.update({}, {"cid": cid})
@@ -209,9 +209,9 @@ def test_a_user_ends_when_dropped_and_others_stay_known(held: Held) -> None:
 
 
 def test_an_old_password_ends_with_a_new_one(held: Held) -> None:
-    old, new = basic("bob", "canary:π"), basic("bob", "other")
+    old, new = basic("bob", "canary:π"), basic("bob", "another one")
     held.verify(old)
-    held.by.update({}, {"bob": new_scram_user("bob", "other", held.clock, ITERATIONS_MIN)})
+    held.by.update({}, {"bob": new_scram_user("bob", "another one", held.clock, ITERATIONS_MIN)})
     assert held.is_refused(old)
     assert held.verify(new) == Principal("User:bob")
 

@@ -30,9 +30,9 @@ class Slow:
         self.provider = Provider(clock)
         self.asked, self.answer = threading.Event(), threading.Event()
         text, key = new_api_key("User:ann", clock)
-        user = new_scram_user("bob", "secret", clock, ITERATIONS_MIN)
+        user = new_scram_user("bob", "a secret", clock, ITERATIONS_MIN)
         tokens = JwtVerifier(OidcSettings(ISSUER, AUDIENCE), Jwks(self._fetch, clock), clock)
-        self.key, self.user = f"Bearer {text}".encode(), b"Basic " + base64.b64encode(b"bob:secret")
+        self.key, self.user = f"Bearer {text}".encode(), b"Basic " + base64.b64encode(b"bob:a secret")
         self.by = Authenticator(
             list(AuthenticationMethod), {key.id: key}, {"bob": user}, tokens, PrincipalMappingRules(), clock
         )

@@ -11,10 +11,11 @@ from coordinator.access.password_verifier import (
     PasswordVerifier,
 )
 from coordinator.access.principal import USER_MAX_CHARS
-from coordinator.access.scram import ITERATIONS_MIN, PASSWORD_MAX_CHARS, new_scram_user
+from coordinator.access.scram import ITERATIONS_MIN, new_scram_user
 from coordinator.access.scram_users import ScramUsers
 from log_tables.clock import ManualClock
 from log_tables.errors import QuotaReached
+from log_tables.limits import PASSWORD_MAX_CHARS
 from tests.kit.support import WAIT_S
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
@@ -23,7 +24,9 @@ HERE, THERE = "192.0.2.1", "192.0.2.2"
 @pytest.fixture
 def users(clock: ManualClock) -> ScramUsers:
     names = ("ann", "bob")
-    return ScramUsers({name: new_scram_user(name, f"{name}s", clock, ITERATIONS_MIN) for name in names}, b"k")
+    return ScramUsers(
+        {name: new_scram_user(name, f"{name}-password", clock, ITERATIONS_MIN) for name in names}, b"k"
+    )
 
 
 @pytest.mark.parametrize("name", ["ann", "nobody"])
@@ -33,14 +36,14 @@ def test_guessing_is_bounded_for_a_name_and_an_address(
     verifier = PasswordVerifier(clock)
     for _ in range(NAME_BURST):
         assert verifier.verified(users, name, "wrong", HERE) is None
-    for password in ("wrong", "anns"):
+    for password in ("wrong", "ann-password"):
         with pytest.raises(QuotaReached, match="too many wrong passwords; wait 10 seconds") as refused:
             verifier.verified(users, name, password, HERE)
         assert refused.value.details == {"retry_after_s": NAME_PERIOD_S}
-    assert verifier.verified(users, "bob", "bobs", HERE) is users.get("bob")
-    assert verifier.verified(users, name, "anns", THERE) is users.get(name)
+    assert verifier.verified(users, "bob", "bob-password", HERE) is users.get("bob")
+    assert verifier.verified(users, name, "ann-password", THERE) is users.get(name)
     clock.advance(round(NAME_PERIOD_S * 1000))
-    assert verifier.verified(users, name, "anns", HERE) is users.get(name)
+    assert verifier.verified(users, name, "ann-password", HERE) is users.get(name)
 
 
 @pytest.mark.parametrize(
@@ -53,15 +56,15 @@ def test_guessing_is_bounded_for_an_address(
     for number in range(ADDRESS_BURST):
         assert verifier.verified(users, str(number), "wrong", first) is None
     with pytest.raises(QuotaReached):
-        verifier.verified(users, "ann", "anns", other)
-    assert verifier.verified(users, "ann", "anns", "2001:db8:0:1::1") is users.get("ann")
+        verifier.verified(users, "ann", "ann-password", other)
+    assert verifier.verified(users, "ann", "ann-password", "2001:db8:0:1::1") is users.get("ann")
 
 
 def test_right_passwords_are_not_bounded(clock: ManualClock, users: ScramUsers) -> None:
     verifier = PasswordVerifier(clock)
     assert verifier.verified(users, "ann", "wrong", HERE) is None
     for _ in range(ADDRESS_BURST + 1):
-        assert verifier.verified(users, "ann", "anns", HERE)
+        assert verifier.verified(users, "ann", "ann-password", HERE)
 
 
 def test_names_and_passwords_that_nobody_has_are_refused_at_once(

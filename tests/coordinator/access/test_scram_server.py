@@ -19,11 +19,13 @@ SHA_256 = "SCRAM-SHA-256"
 
 
 class Server:
-    """Exchanges with one that knows the user `ann, the =2nd` with the password `canary`."""
+    """Exchanges with one that knows the user `ann, the =2nd` with the password `a canary`."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.name = "ann, the =2nd"
-        self.users = ScramUsers({self.name: new_scram_user(self.name, "canary", clock, ITERATIONS_MIN)}, b"k")
+        self.users = ScramUsers(
+            {self.name: new_scram_user(self.name, "a canary", clock, ITERATIONS_MIN)}, b"k"
+        )
         self.passwords = PasswordVerifier(clock)
 
     def begin(self, mechanism: str = SHA_256) -> ScramServer:
@@ -72,7 +74,7 @@ def test_the_example_of_rfc_7677(clock: ManualClock) -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_right_password_is_proven(server: Server, mechanism: str) -> None:
     exchange = server.begin(mechanism)
-    said, expected = final(mechanism, "canary", FIRST, exchange.first(FIRST))
+    said, expected = final(mechanism, "a canary", FIRST, exchange.first(FIRST))
     assert exchange.user is None
     assert exchange.final(said) == expected
     assert exchange.user is server.users.get(server.name)
@@ -98,10 +100,10 @@ def test_a_name_that_does_not_exist_has_the_same_salt_each_time(server: Server) 
 
 
 def test_a_user_without_the_mechanism_is_refused(server: Server, clock: ManualClock) -> None:
-    user = new_scram_user(server.name, "canary", clock, ITERATIONS_MIN, (SHA_256,))
+    user = new_scram_user(server.name, "a canary", clock, ITERATIONS_MIN, (SHA_256,))
     server.users = ScramUsers({server.name: user}, b"k")
     exchange = server.begin("SCRAM-SHA-512")
-    said, _ = final("SCRAM-SHA-512", "canary", FIRST, exchange.first(FIRST))
+    said, _ = final("SCRAM-SHA-512", "a canary", FIRST, exchange.first(FIRST))
     with pytest.raises(AuthenticationFailed):
         exchange.final(said)
 
@@ -141,7 +143,7 @@ def test_any_change_of_the_final_message_is_seen(server: Server) -> None:
         clock = ManualClock()
         fresh = Server(clock)
         exchange = fresh.begin()
-        said, _ = final(SHA_256, "canary", FIRST, exchange.first(FIRST))
+        said, _ = final(SHA_256, "a canary", FIRST, exchange.first(FIRST))
         changed = (
             said[:place] + bytes([said[place] ^ 1]) + said[place + 1 :]
             if place < len(said) - 1
@@ -154,7 +156,7 @@ def test_any_change_of_the_final_message_is_seen(server: Server) -> None:
 
 def test_an_exchange_is_done_in_its_order_and_once(server: Server) -> None:
     exchange = server.begin()
-    said, _ = final(SHA_256, "canary", FIRST, exchange.first(FIRST))
+    said, _ = final(SHA_256, "a canary", FIRST, exchange.first(FIRST))
     with pytest.raises(AuthenticationFailed):
         server.begin().final(said)
     exchange.final(said)
@@ -168,9 +170,9 @@ def test_guessing_is_bounded(server: Server) -> None:
         exchange.final(final(SHA_256, password, FIRST, exchange.first(FIRST))[0])
 
     for _ in range(NAME_BURST):
-        guess("canary")
+        guess("a canary")
     for _ in range(NAME_BURST):
         with pytest.raises(AuthenticationFailed):
             guess("wrong")
     with pytest.raises(QuotaReached):
-        guess("canary")
+        guess("a canary")

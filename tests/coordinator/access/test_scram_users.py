@@ -9,8 +9,8 @@ SHA_256, SHA_512 = MECHANISMS
 
 def test_an_unknown_name_costs_what_some_user_costs_and_always_the_same(clock: ManualClock) -> None:
     records = [
-        new_scram_user("ann", "secret", clock, 5_000, (SHA_512,)),
-        new_scram_user("bob", "secret", clock, 6_000),
+        new_scram_user("ann", "a secret", clock, 5_000, (SHA_512,)),
+        new_scram_user("bob", "a secret", clock, 6_000),
     ]
     users = ScramUsers({record.name: record for record in records}, b"key")
     found = {name: users.for_password(name) for name in map(str, range(50))}
@@ -28,7 +28,7 @@ def test_an_unknown_name_costs_what_some_user_costs_and_always_the_same(clock: M
 
 
 def test_a_known_name_has_its_own_credential(clock: ManualClock) -> None:
-    user = new_scram_user("ann", "secret", clock)
+    user = new_scram_user("ann", "a secret", clock)
     users = ScramUsers({"ann": user}, b"key")
     assert users.for_password("ann") == (SHA_256, user.mechanisms[SHA_256])
     assert users.credential("ann", SHA_512) is user.mechanisms[SHA_512]

@@ -31,7 +31,7 @@ def key(secured: Secured) -> str:
 @pytest.fixture(scope="module")
 def gateway(secured: Secured, key: str) -> Iterator[RunningGateway]:
     """One that authenticates its clients: tests here run commands against it."""
-    secured.user("alice", "secret")
+    secured.user("alice", "a secret")
     url = secured.cluster.store.url
     with running_gateway(url, authentication_methods="api-key,scram", linger_ms=0) as running:
         yield running
@@ -84,7 +84,7 @@ def test_without_a_right_one_a_command_says_what_to_set(
     refused(run("topic", "list"), DENIED, "set LAKELOG_API_KEY_FILE, or LAKELOG_API_KEY, or LAKELOG_USER")
     monkeypatch.setenv("LAKELOG_USER", "alice")
     refused(run("topic", "list"), WRONG, "there is LAKELOG_USER; set LAKELOG_API_KEY, or")
-    monkeypatch.setenv("LAKELOG_PASSWORD", "secret")
+    monkeypatch.setenv("LAKELOG_PASSWORD", "a secret")
     refused(run("topic", "create", "mine"), DENIED, "User:alice may not CREATE TOPIC 'mine'")
 
 
