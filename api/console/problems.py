@@ -43,6 +43,7 @@ class Problem(NamedTuple):
 async def problems(here: Gateway, look: ClusterState, gateways: Sequence[GatewayView]) -> list[Problem]:
     """All that is wrong, the worst first: of topics and groups, with those of `look` alone."""
     found = [
+        *_of_access(here),
         *of_gateways(gateways),
         *of_topics(look),
         *of_groups(look),
@@ -50,6 +51,16 @@ async def problems(here: Gateway, look: ClusterState, gateways: Sequence[Gateway
         *await asyncio.to_thread(_of_maintenance, here, look),
     ]
     return sorted(found, key=lambda each: each.level)
+
+
+def _of_access(here: Gateway) -> list[Problem]:
+    if not here.access.ignores_rules:
+        return []
+    what = "This gateway authenticates nobody, although the cluster has ACLs or super users."
+    todo = (
+        "Whoever reaches it may do everything. Set authentication_methods, and run `lakelog security enable`."
+    )
+    return [Problem("bad", what, todo, "/console/access")]
 
 
 def of_gateways(gateways: Sequence[GatewayView]) -> list[Problem]:
@@ -135,11 +146,11 @@ def _of_disk(here: Gateway) -> list[Problem]:
     if usage.free >= FREE_MIN * usage.total:
         return []
     what = f"The disk of the root has {size(usage.free)} left of {size(usage.total)}."
-    return [
-        Problem(
-            "bad", what, "A full disk refuses appends, and loses nothing. Make room, or shorten retention."
-        )
-    ]
+    todo = (
+        "Shorten retention or delete topics as long as there is room: a full disk loses nothing, and refuses "
+        "appends and every other change. Once it is full, make room on it outside of lakelog, or enlarge it."
+    )
+    return [Problem("bad", what, todo)]
 
 
 def _of_maintenance(here: Gateway, look: ClusterState) -> list[Problem]:

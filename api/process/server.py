@@ -313,6 +313,13 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock 
             "this cluster is secured, and this gateway authenticates nobody; name its methods with the "
             "setting authentication_methods, such as api-key"
         )
+    if gateway.access.ignores_rules:
+        _log.warning(
+            "this cluster has ACLs or super users, and this gateway authenticates nobody: whoever reaches %s "
+            "may do everything; set authentication_methods, such as api-key, and run `lakelog security "
+            "enable`, after which no such gateway starts",
+            settings.host,
+        )
     wait_s = settings.leader_timeout_ms / 1000
     check_peers(
         cluster,

@@ -64,6 +64,12 @@ class Access:
         """Whether the cluster is secured and this gateway is open: then it serves nobody."""
         return self.authenticator is None and self._rules().secured
 
+    @property
+    def ignores_rules(self) -> bool:
+        """Whether this gateway is open although the cluster has ACLs or super users."""
+        rules = self._rules()
+        return self.authenticator is None and bool(rules.acls or rules.super_users)
+
     def follow(self) -> None:
         """Decide by the rules that hold now. It may take tens of milliseconds, so only requests that change
         them do it, and none on the event loop.

@@ -87,3 +87,18 @@ def test_an_operator_hears_of_no_problem_of_a_hidden_topic(tmp_path: Path) -> No
     assert "Maintenance failed at secret-0" in of_admin
     assert "Gateways" in of_operator
     assert "Maintenance failed" not in of_operator
+
+
+def test_an_open_gateway_of_a_cluster_that_has_rules_warns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def shown() -> str:
+        async with served(tmp_path, authentication_methods=()) as here:
+            page: str = (await here.client.get("/console")).text
+            return page
+
+    assert "authenticates nobody" not in asyncio.run(shown())
+    assert "authenticates nobody" not in caplog.text
+    Secured(tmp_path)  # it has a super user from now on
+    assert "This gateway authenticates nobody" in asyncio.run(shown())
+    assert "this gateway authenticates nobody: whoever reaches 127.0.0.1 may do everything" in caplog.text
