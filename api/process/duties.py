@@ -4,6 +4,7 @@ A duty is a function that a thread of its own calls again and again, off the eve
 Every duty is safe to kill at any point.
 """
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 
@@ -18,9 +19,13 @@ from api.samples import SAMPLE_S, SampleLog
 from coordinator.failure_log import FailureLog
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
+from log_tables.errors import StoreUnavailable
 from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.limits import ROOM_MIN_BYTES
 from log_tables.partition.partition import Partition
 from log_tables.segments.rewrite import compact_if_dirty
+from log_tables.store.local import LocalStore
+from log_tables.store.store import Store
 from log_tables.topic_table.topic_table import TopicTable
 
 CHECKPOINT_INTERVAL_S = 1.0
@@ -43,6 +48,12 @@ SWEEP_INTERVAL_S = 60.0
 
 LAGS_INTERVAL_S = 5.0
 """How often the ends of partitions are looked for that groups read here and other processes write."""
+
+ROOM_INTERVAL_S = 2.0
+"""How often it is looked how much room the disk of the root has."""
+
+ROOM = "room"
+"""The duty that fails while that disk is full."""
 
 TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
 """A temporary file that is older belongs to a put that was killed: none takes nearly as long."""
@@ -104,7 +115,23 @@ def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog) -> list[Duty]:
         Duty("samples", SAMPLE_S, figures.sample, failures),
         Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shard_manager, cluster), failures),
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
+        Duty(ROOM, ROOM_INTERVAL_S, lambda: check_room(cluster.store), failures),
     ]
+
+
+def check_room(store: Store, least_bytes: int = ROOM_MIN_BYTES) -> None:
+    """Raise StoreUnavailable when the disk of a local store has less than `least_bytes` left."""
+    if not isinstance(store, LocalStore):
+        return
+    try:
+        free = shutil.disk_usage(store.root).free
+    except OSError:
+        return  # the root is away, as every other duty says
+    if free < least_bytes:
+        raise StoreUnavailable(
+            f"the disk of the root is full, with {free:,} bytes left: appends and all other changes are "
+            "refused, records are served, and nothing is lost; make room on it"
+        )
 
 
 def follow(gateway: Gateway) -> None:

@@ -8,6 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.console.page_route import has_console, wants_page
 from api.errors import error_responses
+from api.process.duties import ROOM
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from log_tables.errors import NotLeader, StoreUnavailable
@@ -25,7 +26,10 @@ class Health(BaseModel):
 class Readiness(BaseModel):
     """The gateway can serve: its root answers, and the metadata log can be read."""
 
-    status: str = Field(examples=["ready"])
+    status: str = Field(
+        examples=["ready"],
+        description="`full` where the disk of the root is: records are served, and appends refused.",
+    )
 
 
 class Welcome(BaseModel):
@@ -72,7 +76,7 @@ def ready(here: Here) -> Readiness:
         looked = True
     if not looked:  # anybody may ask, and the error has paths or URLs of the store
         raise StoreUnavailable("this gateway cannot serve now; its log says why")
-    return Readiness(status="ready")
+    return Readiness(status="full" if ROOM in here.failures.failing else "ready")
 
 
 @router.get(

@@ -1,5 +1,6 @@
 """Health, readiness, metrics and the OpenAPI page of a running gateway."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import INTERNAL_TOPICS, OTHER_TOPICS, TOPIC_LABELS_MAX, Metrics, TableSize
+from api.process.app import create_app
+from api.process.duties import ROOM, check_room
+from api.process.server import open_gateway
+from ingest.settings import Settings
 from log_tables.layout import METADATA_DIRECTORY
 from log_tables.version import VERSION
 from tests.kit.gateway import RunningGateway, running_gateway
@@ -25,6 +30,27 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 def test_a_gateway_is_alive_and_ready(gateway: RunningGateway) -> None:
     assert gateway.client.get("/health").json() == {"status": "alive"}
     assert gateway.client.get("/ready").json() == {"status": "ready"}
+
+
+def test_a_full_disk_is_logged_once_and_said_by_ready(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = open_gateway(Settings(data=str(tmp_path)), "http://test")  # its own duties do not run
+
+    async def run() -> list[str]:
+        said = []
+        transport = httpx.ASGITransport(create_app(gateway))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            for least_bytes in (1 << 60, 1 << 60, 0):
+                with gateway.failures.catch(ROOM):
+                    check_room(gateway.cluster.store, least_bytes)
+                said.append((await client.get("/ready")).json()["status"])
+        return said
+
+    assert asyncio.run(run()) == ["full", "full", "ready"]
+    begins, ends = (each.getMessage() for each in caplog.records if "duty room" in each.getMessage())
+    assert "appends and all other changes are refused" in begins
+    assert "works again" in ends
 
 
 def test_the_root_says_what_this_is_and_every_link_of_it_leads_somewhere(gateway: RunningGateway) -> None:
