@@ -1,8 +1,7 @@
 """The one table from error classes to HTTP: class → (status, error_code).
 
-The codes are the Confluent REST Proxy's; a status is the first three digits of its code, except that
-50003 is a 503, which clients and proxies know to repeat. Every error of every route has the body
-`{"error_code": int, "message": str}`, and the facts that a program needs (`log_start_offset`,
+The codes of errors that are not only HTTP's are in log_tables/error_codes.py. Every error of every route has
+the body `{"error_code": int, "message": str}`, and the facts that a program needs (`log_start_offset`,
 `expected` …). No answer shows a stack trace or a path.
 """
 
@@ -21,7 +20,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from api.caller import caller
-from log_tables import errors
+from log_tables import error_codes, errors
+from log_tables.error_codes import ERROR_CODES, status_of
 from log_tables.errors import LakelogError
 
 _log = logging.getLogger(__name__)
@@ -89,86 +89,27 @@ class NotJson(errors.InvalidRequest):
     code = "not_json"
 
 
-INTERNAL = (500, 50002)
-RETRIABLE = (503, 50003)
-BAD_REQUEST = (400, 40002)
+INTERNAL = (status_of(error_codes.INTERNAL), error_codes.INTERNAL)
+BAD_REQUEST = (status_of(error_codes.BAD_REQUEST), error_codes.BAD_REQUEST)
+
+_OF_HTTP: Mapping[type[LakelogError], int] = {
+    MalformedBody: 400,
+    RequestTimeout: 408,
+    RequestTooLarge: 413,
+    UrlTooLong: 414,
+    HeadTooLarge: 431,
+    TooManyConnections: error_codes.RETRIABLE,
+    UnsupportedMediaType: 415,
+    FormatMismatch: 40601,
+    ForeignHost: 421,
+    ForeignOrigin: 403,
+    NotJson: 42203,
+}
 
 STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {
-    LakelogError: INTERNAL,
-    errors.InvalidRequest: BAD_REQUEST,
-    errors.InvalidTopicName: BAD_REQUEST,
-    errors.InvalidConfig: BAD_REQUEST,
-    errors.InvalidArgument: BAD_REQUEST,
-    errors.InvalidOffset: BAD_REQUEST,
-    errors.InvalidRecord: (422, 42206),
-    errors.InvalidValue: (422, 42210),
-    errors.InvalidConsumer: (422, 42204),
-    errors.InvalidSessionTimeout: (422, 42204),
-    errors.OffsetMetadataTooLarge: BAD_REQUEST,
-    errors.InvalidSubscription: (422, 42206),
-    errors.RecordTooLarge: (413, 413),
-    MalformedBody: (400, 400),
-    RequestTimeout: (408, 408),
-    RequestTooLarge: (413, 413),
-    UrlTooLong: (414, 414),
-    HeadTooLarge: (431, 431),
-    TooManyConnections: RETRIABLE,
-    UnsupportedMediaType: (415, 415),
-    FormatMismatch: (406, 40601),
-    ForeignHost: (421, 421),
-    ForeignOrigin: (403, 403),
-    NotJson: (422, 42203),
-    errors.AccessDenied: (403, 40301),
-    errors.AuthenticationFailed: (401, 40101),
-    errors.AuthorizationFailed: (403, 40301),
-    errors.NotFound: (404, 404),
-    errors.UnknownTopic: (404, 40401),
-    errors.TopicDeleted: (404, 40401),
-    errors.UnknownPartition: (404, 40402),
-    errors.UnknownMember: (404, 40403),
-    errors.UnknownGroup: (404, 40405),
-    errors.ObjectMissing: INTERNAL,
-    errors.Conflict: (409, 409),
-    errors.TopicExists: BAD_REQUEST,
-    errors.AlreadyExists: INTERNAL,
-    errors.OffsetMismatch: (412, 41201),
-    errors.OffsetOutOfRange: (416, 41601),
-    errors.SequenceGap: (409, 40910),
-    errors.RetryKeyReused: (409, 40911),
-    errors.StaleGeneration: (409, 40912),
-    errors.StaleProducerEpoch: (403, 40310),
-    errors.ProducerTaken: (403, 40311),
-    errors.MemberExists: (409, 40902),
-    errors.MixedSubscription: (409, 40903),
-    errors.NotAssigned: (409, 40913),
-    errors.GroupNotEmpty: (409, 40914),
-    errors.InconsistentGroupProtocol: (409, 40915),
-    errors.RebalanceInProgress: (409, 409),
-    errors.MemberIdRequired: (409, 409),
-    errors.FencedInstanceId: (409, 409),
-    errors.GroupSubscribedToTopic: (409, 409),
-    errors.BrokerReplaced: (409, 409),
-    errors.Retriable: RETRIABLE,
-    errors.NotLeader: RETRIABLE,
-    errors.Unreachable: RETRIABLE,
-    errors.StoreUnavailable: RETRIABLE,
-    errors.PutRefused: RETRIABLE,
-    errors.BufferFull: (429, 42901),
-    errors.QuotaReached: (429, 42901),
-    errors.GroupMaxSizeReached: (429, 42901),
-    errors.OutcomeUnknown: (503, 50303),
-    errors.Damaged: INTERNAL,
-    errors.ForeignCommit: INTERNAL,
-    errors.UnsupportedTable: INTERNAL,
-    errors.CorruptSegment: INTERNAL,
-    errors.CorruptLog: INTERNAL,
-    errors.TransactionLost: INTERNAL,
+    kind: (status_of(code), code) for kind, code in {**ERROR_CODES, **_OF_HTTP}.items()
 }
-"""A class that is not listed answers as the nearest class above it does.
-
-The Confluent REST Proxy answers 40002 for a topic that exists (v3), and 40903 for a subscription that mixes
-topics, a pattern and partitions. Conflicts from 40910 on are lakelog's own.
-"""
+"""A class that is not listed answers as the nearest class above it does."""
 
 
 class ErrorBody(BaseModel):

@@ -28,23 +28,29 @@
     │   ├── FencedInstanceId  · InconsistentGroupProtocol
     │   ├── GroupSubscribedToTopic
     │   └── BrokerReplaced
-    ├── Retriable             repeat the same request
+    ├── Retriable             repeat the same request: nothing was done
     │   ├── NotLeader         · BufferFull
     │   ├── QuotaReached      (repeat when others have made room)
     │   │   └── GroupMaxSizeReached
     │   ├── Unreachable       (no gateway answers)
-    │   └── StoreUnavailable
-    │       └── PutRefused    (certain: nothing was written)
-    ├── OutcomeUnknown        an idempotent producer repeats; anybody else reads first
+    │   └── StoreUnavailable  (a read failed, or a write that was not begun)
+    │       └── PutRefused
+    ├── OutcomeUnknown        it may have been done: repeat only what is idempotent, else read first
     └── Damaged               a person must look
         ├── ForeignCommit     · UnsupportedTable
         ├── CorruptSegment    · CorruptLog
         └── TransactionLost
 
+The type says whether something may have been done (`may_be_done`): after OutcomeUnknown, Damaged and a plain
+LakelogError it may have been, after all others it certainly was not. An act that fails after its first step
+is no Retriable any more (`begun`).
+
 Every class has a stable `code`. Every message names the offending value and ends with what to do.
 `details` holds facts for programs (offsets, sequences), by name.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -294,12 +300,14 @@ class RetryKeyReused(Conflict):
 
 
 class Retriable(LakelogError):
-    """Nothing was written; the same request may succeed when repeated."""
+    """Nothing was done; the same request may succeed when repeated, and whoever repeats it does it once."""
 
     code = "retriable"
 
 
 class NotLeader(Retriable):
+    """Another process leads the partition by now, or this one is about to end."""
+
     code = "not_leader"
 
 
@@ -322,13 +330,15 @@ class GroupMaxSizeReached(QuotaReached):
 
 
 class Unreachable(Retriable):
-    """No gateway answers at the URL: nothing was sent, or it was a read."""
+    """No gateway answers at the URL: nothing was sent, or it was a read, or who answers has done nothing."""
 
     code = "unreachable"
 
 
 class StoreUnavailable(Retriable):
-    """The store did not answer. A put may have happened all the same."""
+    """The store did not answer a read, or has not begun a write. A write without an answer is
+    OutcomeUnknown.
+    """
 
     code = "store_unavailable"
 
@@ -340,7 +350,7 @@ class PutRefused(StoreUnavailable):
 
 
 class OutcomeUnknown(LakelogError):
-    """The write may or may not have happened: an idempotent producer repeats it, anybody else reads first."""
+    """It may have been done or not: an idempotent producer repeats it, anybody else reads first."""
 
     code = "outcome_unknown"
 
@@ -375,3 +385,19 @@ class TransactionLost(Damaged):
     """Records of a committed transaction were lost before they were appended to their topics."""
 
     code = "transaction_lost"
+
+
+def may_be_done(error: BaseException) -> bool:
+    """Whether a request that failed with `error` may have been done all the same, wholly or in part."""
+    return not isinstance(error, InvalidRequest | AccessDenied | NotFound | Conflict | Retriable)
+
+
+@contextmanager
+def begun(what: str) -> Iterator[None]:
+    """The rest of an act of which `what` is done: a failure that would say that nothing was done is
+    OutcomeUnknown.
+    """
+    try:
+        yield
+    except Retriable as error:
+        raise OutcomeUnknown(f"{what}, and then: {error.message}; look before you repeat it") from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from log_tables.clock import Clock, ManualClock
-from log_tables.errors import AlreadyExists, PutRefused, StoreUnavailable
+from log_tables.errors import AlreadyExists, OutcomeUnknown, PutRefused, StoreUnavailable
 from log_tables.store.store import Data, ObjectInfo, PutIfAbsent, Store
 
 __all__ = [
@@ -41,6 +41,10 @@ WRITES = frozenset({"put", "put_if_absent", "put_new", "delete"})
 """The operations that write: a process may die at each of them."""
 
 
+_KNOWN = WRITES - {"put_new"}
+"""Those of a name that others know: without an answer their outcome is unknown."""
+
+
 class Crash(BaseException):
     """The process died here: no handler of ordinary errors catches it."""
 
@@ -62,7 +66,7 @@ def refused(perform: Callable[[], object]) -> object:  # noqa: ARG001
 def answer_lost(perform: Callable[[], object]) -> object:
     """The operation happened, and its answer was lost."""
     perform()
-    raise StoreUnavailable("the answer of the store was lost, on purpose; look whether it was done")
+    raise OutcomeUnknown("the answer of the store was lost, on purpose; look whether it was done")
 
 
 def repeated(perform: Callable[[], object]) -> object:
@@ -197,6 +201,10 @@ class FaultyStore(StoreWrapper):
         except Crash:
             self.dead = True
             raise
+        except OutcomeUnknown as error:
+            if operation in _KNOWN:
+                raise
+            raise StoreUnavailable(error.message) from None  # nobody else could notice that it was done
 
     def _due(self, operation: str, path: str) -> Failure | None:
         """The failure of the first fault that is due now; those that count this call come one nearer."""

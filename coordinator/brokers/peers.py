@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import aiohttp
@@ -72,8 +73,9 @@ _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aioht
 class Peers:
     """Requests to other gateways. Used on the event loop, between `start` and `close`.
 
-    All raise Unreachable when nothing was sent, and OutcomeUnknown when no answer came before the other
-    gateway fell silent.
+    All raise Unreachable when nothing was sent, or another gateway was met, which does nothing of it;
+    OutcomeUnknown when no answer came before the other gateway fell silent, and for an answer of something
+    between the two, which may have handed the request on.
     """
 
     def __init__(
@@ -173,7 +175,7 @@ class Peers:
                     )
                 try:
                     _check_sender(broker, target, answer)
-                except Unreachable:
+                except LakelogError:
                     answer.close()
                     raise
                 return answer
@@ -278,17 +280,24 @@ async def _translated(broker: BrokerRecord) -> AsyncIterator[None]:
 
 
 def _check_sender(broker: BrokerRecord, target: Target, answer: aiohttp.ClientResponse) -> None:
-    """Raise Unreachable for the answer of another process, or of one that does not find this gateway in its
-    own root: nothing was done at `broker`.
+    """Raise Unreachable for the refusal of another gateway, or of one that does not find this gateway in its
+    own root: nothing was done. Raise OutcomeUnknown for any other answer that `broker` has not proved to be
+    its own: a proxy may have handed the request on.
 
     `target` is what was asked: the gateway may be trusted no longer by now, and has done it all the same.
     """
     shown = answer.headers.get(TARGET, "").encode(errors="replace")
-    if not hmac.compare_digest(shown, target.proof.encode()):
+    if hmac.compare_digest(shown, target.proof.encode()):
+        return
+    if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
         raise Unreachable(
             f"another gateway, or one of another root, answers at the URL of {_name(broker)}; repeat the "
             "request"
         )
+    raise OutcomeUnknown(
+        f"something that is not {_name(broker)} has answered {answer.status} at its URL, and may have handed "
+        "the request on; an idempotent producer repeats it, others read first"
+    )
 
 
 def _outcomes(broker: BrokerRecord, said: bytes, partition: int, count: int) -> list[AppendOutcome]:

@@ -313,7 +313,7 @@ def _own_room(room: Room, entries: Sequence[AppendRequest]) -> Room:
 
 
 def may_be_repeated(outcome: AppendOutcome, entry: AppendRequest) -> bool:
-    """Whether nothing was written, or a repeat would not write it twice."""
+    """Whether nothing was written, and another may lead by now; or a repeat would not write it twice."""
     return isinstance(outcome, NotLeader | Unreachable) or (
         isinstance(outcome, OutcomeUnknown) and entry.producer is not None
     )

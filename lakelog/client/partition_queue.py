@@ -19,15 +19,12 @@ from lakelog.client.delivery import BatchResult
 from lakelog.client.outgoing import Headers
 from log_tables.clock import Backoff
 from log_tables.errors import (
-    AccessDenied,
-    Conflict,
-    InvalidRequest,
     LakelogError,
-    NotFound,
     OutcomeUnknown,
     Retriable,
     SequenceGap,
     StaleProducerEpoch,
+    may_be_done,
 )
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.record import binary_array, headers_array, timestamp_array
@@ -37,9 +34,6 @@ BACKOFF = Backoff(0.1, max_s=1.0)
 
 RECORD_OVERHEAD_BYTES = 256
 """Bytes that Python's objects for a record take in addition to its own."""
-
-_NOT_WRITTEN = (Retriable, InvalidRequest, AccessDenied, NotFound, Conflict)
-"""After these it is certain that the request wrote nothing; after anything else it is not."""
 
 
 def _no_stamps() -> "array[int]":
@@ -161,7 +155,7 @@ class PartitionQueue:
             error.__traceback__ = (
                 None  # it would keep the batch alive, and says nothing that the message does not
             )
-        batch.uncertain |= not isinstance(error, _NOT_WRITTEN)
+        batch.uncertain |= may_be_done(error)
         if now_s < batch.deadline_s and self._will_repeat(batch, error, now_s):
             self.in_flight = False
             return None

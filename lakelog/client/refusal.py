@@ -5,42 +5,22 @@ from collections.abc import Mapping
 import httpx
 
 from log_tables import errors
+from log_tables.error_codes import ERROR_CODES, INTERNAL
 from log_tables.errors import LakelogError
 
-_ERRORS: Mapping[int, type[LakelogError]] = {
-    400: errors.InvalidRequest,
-    408: errors.InvalidRequest,
-    409: errors.Conflict,
-    413: errors.RecordTooLarge,
-    415: errors.InvalidRequest,
-    40002: errors.InvalidRequest,
-    40101: errors.AuthenticationFailed,
-    40301: errors.AuthorizationFailed,
-    40310: errors.StaleProducerEpoch,
-    40401: errors.UnknownTopic,
-    40402: errors.UnknownPartition,
-    40403: errors.UnknownMember,
-    40405: errors.UnknownGroup,
-    40902: errors.MemberExists,
-    40903: errors.MixedSubscription,
-    40910: errors.SequenceGap,
-    40911: errors.RetryKeyReused,
-    40912: errors.StaleGeneration,
-    40913: errors.NotAssigned,
-    40914: errors.GroupNotEmpty,
-    40915: errors.InconsistentGroupProtocol,
-    41201: errors.OffsetMismatch,
-    41601: errors.OffsetOutOfRange,
-    42901: errors.BufferFull,
-    42204: errors.InvalidConsumer,
-    42206: errors.InvalidRecord,
-    42210: errors.InvalidValue,
-    50003: errors.NotLeader,
-    50303: errors.OutcomeUnknown,
+_BY_CODE: Mapping[int, type[LakelogError]] = {
+    code: kind for kind, code in reversed([*ERROR_CODES.items()]) if code != INTERNAL
 }
-
+"""The first class of each code."""
 
 _DENIED = {401: errors.AuthenticationFailed, 403: errors.AuthorizationFailed}
+
+
+def kind_of(code: int) -> type[LakelogError]:
+    """The class of errors with this code. One that is not known here goes by its first three digits."""
+    status = int(str(code)[:3])
+    by_status = errors.InvalidRequest if 400 <= status < 500 else LakelogError
+    return _BY_CODE.get(code) or _BY_CODE.get(status) or _DENIED.get(status) or by_status
 
 
 def refusal(answer: httpx.Response) -> LakelogError:
@@ -55,7 +35,7 @@ def refusal(answer: httpx.Response) -> LakelogError:
         # The answer is that of a proxy, which does not know whether the gateway has done it.
         lost = answer.status_code in (502, 503, 504)
         return errors.OutcomeUnknown(f"{said}; look before repeating") if lost else LakelogError(said)
-    return _ERRORS.get(code, LakelogError)(message, **{**_retry_after(answer), **body})
+    return kind_of(code)(message, **{**_retry_after(answer), **body})
 
 
 def _retry_after(answer: httpx.Response) -> dict[str, float]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from log_tables.clock import Backoff
-from log_tables.errors import NotLeader, ObjectMissing, OffsetMismatch, StoreUnavailable
+from log_tables.errors import NotLeader, ObjectMissing, OffsetMismatch, StoreUnavailable, begun
 from log_tables.layout import commit_path
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_MAX_S, METADATA_PAUSE_S
 from log_tables.partition.partition import AppendRequest, Partition
@@ -112,7 +112,8 @@ class KeyedLog(ABC):
                 if records:
                     batch = input_batch(records, self._clock.now_us())
                     self.partition.append([AppendRequest(batch, expected_offset=self._next)])
-                    self.refresh()
+                    with begun(f"{what} was changed"):
+                        self.refresh()
                 return
         raise NotLeader(
             f"too many processes change {self.partition.directory} at once, so {what} was not changed; "

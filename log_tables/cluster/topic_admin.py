@@ -29,6 +29,7 @@ from log_tables.errors import (
     TopicDeleted,
     TopicExists,
     UnknownTopic,
+    begun,
 )
 from log_tables.layout import TOPICS, partition_directory, topic_directory
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX, TABLES_AT_ONCE
@@ -133,7 +134,10 @@ def change_config(
 
     cluster.metadata_log.change_topic(name, record)
     topic = cluster.topic(name)
-    with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="alter") as pool:
+    with (
+        begun(f"topic {name!r} was altered"),
+        ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="alter") as pool,
+    ):
         for _ in pool.map(partial(_alter_table, topic), range(topic.partition_count)):
             pass  # raises what went wrong
     return topic
@@ -219,7 +223,8 @@ def delete_topic(cluster: Cluster, name: str, topic_id: str | None = None) -> No
         if topic_id is None and end_deleted(cluster, name):
             return
         raise
-    _end(cluster, topic)
+    with begun(f"topic {name!r} was deleted"):
+        _end(cluster, topic)
 
 
 def _record_deletion(cluster: Cluster, name: str, topic_id: str | None) -> Topic:

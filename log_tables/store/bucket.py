@@ -8,14 +8,21 @@ needs to know reads back (log_tables/table/commit.py).
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import MemoryStore, from_url
 
-from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, StoreUnavailable
+from log_tables.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    LakelogError,
+    ObjectMissing,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 from log_tables.limits import STORE_RETRIES_MAX, STORE_RETRY_LIMIT_S
 from log_tables.store.objects import (
     TEMPORARY_PREFIX,
@@ -108,18 +115,19 @@ class ObjectStore:
         self._put(check_path(path), data)
 
     def _put(self, path: str, data: Data) -> None:
-        with _asking(path, putting=True):
+        with _writing(path):
             obstore.put(self._backend, path, memoryview(data).cast("B"))
 
     def put_if_absent(self, path: str, data: Data) -> None:
         self._put_if_absent(check_path(path), data)
 
     def _put_if_absent(self, path: str, data: Data) -> None:
-        with _asking(path, putting=True):
+        with _writing(path):
             obstore.put(self._backend, path, memoryview(data).cast("B"), mode="create", use_multipart=False)
 
     def put_new(self, path: str, data: Data) -> None:
-        self.put(path, data)
+        with _unnoticed():
+            self.put(path, data)
 
     @contextmanager
     def put_new_before(self, path: str, data: Data) -> Iterator[PutIfAbsent]:
@@ -131,7 +139,7 @@ class ObjectStore:
 
     def delete(self, path: str) -> None:
         try:
-            with _asking(path):
+            with _writing(path, missing=True):
                 obstore.delete(self._backend, check_path(path))
         except ObjectMissing:
             return
@@ -140,7 +148,7 @@ class ObjectStore:
         if not paths:
             return
         try:
-            with _asking(paths[0]):
+            with _writing(paths[0], missing=True):
                 obstore.delete(self._backend, [check_path(path) for path in paths])
         except ObjectMissing:
             for path in paths:  # GCS and Azure end at the first that is gone already
@@ -152,21 +160,28 @@ class ObjectStore:
 
     def now_ms(self) -> int:
         """The time that the store stamps on a small object, which is put for that; S3 has whole seconds."""
-        self._put(_PROBE, b"")
+        self._put_probe()
         with _asking(_PROBE):
             return _milliseconds(obstore.head(self._backend, _PROBE)["last_modified"])
 
     def check_puts(self) -> None:
-        """Raise InvalidArgument if a conditional put replaces an object: that would lose data."""
-        self._put(_PROBE, b"")
+        """Raise InvalidArgument if a conditional put replaces an object, which would lose data;
+        StoreUnavailable.
+        """
+        self._put_probe()
         try:
-            self._put_if_absent(_PROBE, b"")
+            with _unnoticed():
+                self._put_if_absent(_PROBE, b"")
         except AlreadyExists:
             return
         raise InvalidArgument(
             f"{self.url} ignores the condition of a put (If-None-Match: *), on which every append relies; "
             "use a store that has conditional puts"
         )
+
+    def _put_probe(self) -> None:
+        with _unnoticed():
+            self._put(_PROBE, b"")
 
     def identity(self, path: str, directories: Sequence[str] = ()) -> str:  # noqa: ARG002 (it has none)
         return f"{one_spelling(self.url)} {self.head(path).modified_ms}"
@@ -193,18 +208,33 @@ def _connect(url: str, options: Mapping[str, str]) -> obstore.store.ObjectStore:
 
 
 @contextmanager
-def _asking(path: str, putting: bool = False) -> Iterator[None]:
+def _asking(path: str, missing: bool = True, failed: type[LakelogError] = StoreUnavailable) -> Iterator[None]:
+    """An error is `failed`; ObjectMissing where an object can be `missing`."""
     try:
         yield
     except AlreadyExistsError:
         raise AlreadyExists(f"there is an object {path} already; read it, or choose another name") from None
     except (BaseError, OSError, ValueError) as error:
-        if isinstance(error, FileNotFoundError) and not putting and not _NO_BUCKET.search(str(error)):
+        if isinstance(error, FileNotFoundError) and missing and not _NO_BUCKET.search(str(error)):
             raise ObjectMissing(f"there is no object {path}; it was never written, or was deleted") from None
-        raise StoreUnavailable(
+        raise failed(
             f"the store failed at {path or 'its root'}: {_said(error)}; check that it runs, its options and "
             "its permissions"
         ) from None
+
+
+def _writing(path: str, missing: bool = False) -> AbstractContextManager[None]:
+    """A write: behind a network nobody knows whether one that failed was done."""
+    return _asking(path, missing, OutcomeUnknown)
+
+
+@contextmanager
+def _unnoticed() -> Iterator[None]:
+    """A write without an answer harms nobody: no other process knows the name, or none reads the object."""
+    try:
+        yield
+    except OutcomeUnknown as error:
+        raise StoreUnavailable(error.message) from None
 
 
 def _said(error: BaseException) -> str:

@@ -6,10 +6,19 @@ An error names an object by its path under the root and never by a path of the m
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from log_tables.errors import AlreadyExists, ObjectMissing, PutRefused, StoreUnavailable
+from log_tables.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    LakelogError,
+    ObjectMissing,
+    OutcomeUnknown,
+    PutRefused,
+    StoreUnavailable,
+)
 from log_tables.store.objects import Data
 
 _ADVICE = {
@@ -24,6 +33,23 @@ _ADVICE = {
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EOPNOTSUPP: "use a file system that has hard links",
 }
+
+_MISTAKES = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EINVAL,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+    }
+)
+"""Another name or another permission helps. Everything else is the disk's, or the mount's, and may
+pass: EIO, ENOSPC, EROFS, ESTALE, ETIMEDOUT …
+"""
 
 
 def sync(descriptor: int) -> None:
@@ -114,6 +140,20 @@ def link(temporary: str, final: str) -> OSError | None:
     return None
 
 
+def remove(path: str, file: str) -> bool:
+    """Remove the object `path`; returns whether it was there.
+
+    Raises OutcomeUnknown: a network file system may lose the answer.
+    """
+    try:
+        os.unlink(file)
+    except _NO_OBJECT:
+        return False
+    except OSError as error:
+        raise OutcomeUnknown(f"{path} may be deleted or not: {_advice(error)}") from None
+    return True
+
+
 def unlink(file: str) -> None:
     try:
         os.unlink(file)
@@ -134,6 +174,14 @@ def modified_ms(found: os.stat_result) -> int:
     return found.st_mtime_ns // 1_000_000
 
 
+def is_directory(path: str) -> bool:
+    """Whether there is a directory at `path`. Raises OSError where that cannot be told: a lost mount."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def older(file: str, horizon_ms: int) -> bool:
     try:
         return modified_ms(os.stat(file)) < horizon_ms
@@ -141,11 +189,14 @@ def older(file: str, horizon_ms: int) -> bool:
         return False  # its put has just ended
 
 
+_NO_OBJECT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+
 @contextmanager
 def reading(path: str) -> Iterator[None]:
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except _NO_OBJECT:
         raise ObjectMissing(f"there is no object {path}; it was never written, or deleted") from None
     except OSError as error:
         raise StoreUnavailable(f"{path or 'the root'} cannot be read: {_advice(error)}") from None
@@ -161,12 +212,12 @@ def refusing(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def unsure(path: str) -> Iterator[None]:
-    """Failures after which the object may be visible, and may be lost in a power cut."""
+def unsure(path: str, failed: type[LakelogError] = OutcomeUnknown) -> Iterator[None]:
+    """Failures after which the object may be visible, and may be lost in a power cut: `failed`."""
     try:
         yield
     except OSError as error:
-        raise StoreUnavailable(f"{path} may not be durable: {_advice(error)}") from None
+        raise failed(f"{path} may not be durable: {_advice(error)}") from None
 
 
 def refused(path: str, error: OSError) -> PutRefused:
@@ -175,6 +226,15 @@ def refused(path: str, error: OSError) -> PutRefused:
 
 def exists(path: str) -> AlreadyExists:
     return AlreadyExists(f"there is an object {path} already; read it, or choose another name")
+
+
+def unusable(what: str, error: OSError, advice: str, wrong: type[InvalidRequest]) -> LakelogError:
+    """The error of `what` that a person has named: `wrong`, with this advice, where another name helps;
+    StoreUnavailable where the disk or the mount fails.
+    """
+    if error.errno in _MISTAKES:
+        return wrong(f"{what} ({error.strerror}); {advice}")
+    return StoreUnavailable(f"{what}: {_advice(error)}")
 
 
 def _advice(error: OSError) -> str:

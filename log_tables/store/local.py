@@ -29,6 +29,7 @@ from log_tables.store.file import (
     NewFile,
     exists,
     identity_of,
+    is_directory,
     link,
     modified_ms,
     older,
@@ -37,9 +38,11 @@ from log_tables.store.file import (
     reading,
     refused,
     refusing,
+    remove,
     sync,
     unlink,
     unsure,
+    unusable,
 )
 from log_tables.store.objects import (
     TEMPORARY_PREFIX,
@@ -66,7 +69,8 @@ class LocalStore:
         ordered: bool = False,
         at_once: AtOnce | None = None,
     ) -> None:
-        """The store at `root`, the absolute path of a directory that exists. It ignores its options.
+        """The store at `root`, the absolute path of a directory that exists. It ignores its options. Raises
+        InvalidArgument, StoreUnavailable.
 
         `ordered` says that on its file system the name of a new file is durable once its content is.
         """
@@ -78,7 +82,10 @@ class LocalStore:
         self._ordered = ordered
         self._at_once = at_once or CallWorker().both
         self._durable: dict[str, Identity] = {}
-        self._identity = identity_of(self._root)
+        try:
+            self._identity = identity_of(self._root)
+        except OSError as error:
+            raise unusable("the root cannot be opened", error, "name another", InvalidArgument) from None
         self._anchor: str | None = None
 
     @property
@@ -157,7 +164,7 @@ class LocalStore:
         with self._new(path, data) as new:
             with refusing(path):
                 new.make_durable()
-            with unsure(path):
+            with unsure(path, StoreUnavailable):  # nobody else knows the name
                 self._sync_names(os.path.dirname(new.path))
 
     @contextmanager
@@ -182,7 +189,7 @@ class LocalStore:
         """
         directory = os.path.dirname(first.path)
         if first.durable:  # the put is repeated
-            with unsure(path):
+            with unsure(path, StoreUnavailable):
                 self._sync_names(directory)
             return self.put_if_absent(path, data)
         with self._temporary(path, data) as temporary:
@@ -215,7 +222,7 @@ class LocalStore:
 
     def make_durable(self, directory: str) -> None:
         place = os.path.join(self._root, check_directory(directory))
-        with unsure(directory or "the root"):
+        with unsure(directory or "the root", StoreUnavailable):
             while place != self._root and not os.path.isdir(place):
                 place = os.path.dirname(place)  # it was pruned: its parent says that it is gone
             self._sync_names(place)
@@ -310,12 +317,8 @@ class LocalStore:
 
     def delete(self, path: str) -> None:
         file = self._locate(path)
-        try:
-            with reading(path):
-                os.unlink(file)
-        except ObjectMissing:
-            return
-        self._prune(os.path.dirname(file))
+        if remove(path, file):
+            self._prune(os.path.dirname(file))
 
     def delete_objects(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -374,15 +377,16 @@ class LocalStore:
 
 
 def make_root(root: Path, name: str, first: tuple[str, bytes] | None = None) -> None:
-    """Create the directory `root`, durable and readable by its owner alone. Raises InvalidArgument.
+    """Create the directory `root`, durable and readable by its owner alone. Raises InvalidArgument,
+    StoreUnavailable.
 
     `name` is the name that the user gave. The name of a directory that exists is made durable too, as the
     process that created it may have died before its fsync. A directory above that this user cannot read was
     not created by this user. A new directory has the object `first`, a name and its data, from its first
     moment on.
     """
-    missing = [directory for directory in (root, *root.parents) if not directory.is_dir()]
     try:
+        missing = [directory for directory in (root, *root.parents) if not is_directory(str(directory))]
         with suppress(PermissionError):
             _sync_made(missing[-1].parent if missing else root)
         for directory in reversed(missing):
@@ -393,10 +397,8 @@ def make_root(root: Path, name: str, first: tuple[str, bytes] | None = None) -> 
                 directory.mkdir(0o700 if directory == root else 0o777, exist_ok=True)
             _sync_name(directory)
     except OSError as error:
-        raise InvalidArgument(
-            f"the directory {name} cannot be created, or its name made durable ({error.strerror}); name "
-            "another"
-        ) from None
+        said = f"the directory {name} cannot be created, or its name made durable"
+        raise unusable(said, error, "name another", InvalidArgument) from None
 
 
 def _make_with(root: Path, path: str, data: bytes) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from log_tables.clock import Clock
-from log_tables.errors import AlreadyExists, LakelogError, ObjectMissing, StoreUnavailable
+from log_tables.errors import AlreadyExists, LakelogError, ObjectMissing, OutcomeUnknown, StoreUnavailable
 from log_tables.store.store import Store
 
 RACERS = 16
@@ -37,6 +37,9 @@ _LISTED = "a log is found by its list: use a store whose lists are consistent, w
 _RANGES = "segments are read in parts: use a store, and a proxy before it, that answers requests with a Range"
 _DELETED = "retention deletes, and a deleted object must not come back: let this credential delete objects"
 _BOTH = "a commit names a segment that must be durable: use a file system that has fsync, also of directories"
+
+
+_FAILED = (StoreUnavailable, OutcomeUnknown)
 
 
 class RequirementResult(NamedTuple):
@@ -97,7 +100,7 @@ def check_store(
     finally:
         try:
             objects.delete_all()
-        except StoreUnavailable as error:
+        except _FAILED as error:
             raise StoreUnavailable(
                 f"objects below {objects.directory} may be left, delete them: {error.message}"
             ) from None
@@ -107,9 +110,9 @@ def _put(objects: _Objects) -> str:
     """One put; the path of the object. Raises StoreUnavailable."""
     path = objects.name("reached")
     try:
-        objects.store.put(path, b"reached")
+        objects.store.put_new(path, b"reached")
     except StoreUnavailable:
-        with suppress(StoreUnavailable):
+        with suppress(*_FAILED):
             objects.delete_all()
         raise
     return path
@@ -162,7 +165,7 @@ def _lets_one_win(objects: _Objects) -> str:
         if len(winners) > 1:
             return f"{len(winners)} of {RACERS} conditional puts of one name at once were acknowledged"
         won += [(path, number) for number in winners]
-        last = next((str(each) for each in outcomes if isinstance(each, StoreUnavailable)), last)
+        last = next((str(each) for each in outcomes if isinstance(each, _FAILED)), last)
     for path, winner in won:
         if objects.store.get(path) != _raced(winner):
             return (
@@ -184,7 +187,7 @@ def _race(stores: Sequence[Store], path: str) -> list[LakelogError | None]:
         barrier.wait()
         try:
             stores[number].put_if_absent(path, _raced(number))
-        except (AlreadyExists, StoreUnavailable) as error:
+        except (AlreadyExists, *_FAILED) as error:
             outcomes[number] = error
 
     racers = [threading.Thread(target=put, args=(each,), daemon=True) for each in range(len(stores))]

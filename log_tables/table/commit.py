@@ -245,7 +245,7 @@ def put_commit(
         except PutRefused:
             if certain:
                 raise
-        except (AlreadyExists, StoreUnavailable):
+        except (AlreadyExists, OutcomeUnknown, StoreUnavailable):
             certain = False
         found = _read_back(store, table, version)
         if found is not None and found.info.batchId != commit.info.batchId:

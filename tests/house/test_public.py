@@ -5,7 +5,8 @@ import sys
 
 import lakelog
 import lakelog.spark
-from lakelog.client.refusal import _ERRORS
+from lakelog.client.refusal import kind_of
+from log_tables.error_codes import ERROR_CODES
 from log_tables.errors import LakelogError
 
 CLASSES = [
@@ -41,6 +42,7 @@ ERRORS = [
     "OffsetMismatch",
     "OffsetOutOfRange",
     "OutcomeUnknown",
+    "ProducerTaken",
     "RecordTooLarge",
     "Retriable",
     "RetryKeyReused",
@@ -63,7 +65,7 @@ def test_the_public_names_are_these() -> None:
 
 def test_every_error_that_a_client_raises_is_public() -> None:
     assert all(issubclass(getattr(lakelog, name), LakelogError) for name in ERRORS)
-    assert {kind.__name__ for kind in _ERRORS.values()} - set(ERRORS) == set()
+    assert {kind_of(code).__name__ for code in ERROR_CODES.values()} - set(ERRORS) == set()
 
 
 def test_all_public_names_are_seen_before_any_is_loaded() -> None:

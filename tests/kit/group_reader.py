@@ -63,7 +63,7 @@ class Reader:
                 return None
             if code in (40902, 40913):
                 return None
-            assert code in (50003, 50303), answer.text
+            assert code in (50003, 50303, 50304), answer.text
             self._clock.pause(AGAIN_S)
 
 

@@ -204,11 +204,11 @@ def loaded(several: Several, directory: Path, *, alternating: bool = False) -> I
 
 
 def check_refusals(several: Several, *others: int) -> None:
-    """Each of two gateways refuses what belongs to the other, which it cannot reach, with 50003 or one of the
-    error codes `others`, and takes what is its own.
+    """Each of two gateways refuses what belongs to the other, which it cannot reach, with 50003, 50304 or
+    one of the error codes `others`, and takes what is its own.
     """
     led = leaders(several.urls[0], TOPIC)
-    refused = (50003, *others)
+    refused = (50003, 50304, *others)
     asked = [
         (
             f"{url}/topics/{TOPIC}/partitions/{index}",

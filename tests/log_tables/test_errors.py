@@ -8,12 +8,27 @@ import httpx
 import pytest
 
 import api.errors
-from api.errors import BAD_REQUEST, INTERNAL, RETRIABLE, STATUS_AND_CODE, status_and_code
+from api.errors import BAD_REQUEST, INTERNAL, STATUS_AND_CODE, status_and_code
+from api.kafka.clients.errors import ErrorCode, error_code, group_error_code
 from api.process.app import create_app
 from api.process.server import open_gateway
+from coordinator.brokers.peer_wire import error_named
 from ingest.settings import Settings
+from lakelog.client.refusal import kind_of, refusal
 from log_tables import errors
-from log_tables.errors import LakelogError
+from log_tables.error_codes import ERROR_CODES
+from log_tables.errors import LakelogError, may_be_done
+
+REPEATED = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+}
+"""Kafka's codes that its clients repeat (org.apache.kafka.common.errors.RetriableException)."""
 
 
 def every_error() -> list[type[LakelogError]]:
@@ -29,7 +44,7 @@ def every_error() -> list[type[LakelogError]]:
 def test_every_error_has_a_status_that_its_code_begins_with(kind: type[LakelogError]) -> None:
     assert kind in STATUS_AND_CODE
     status, code = status_and_code(kind("x"))
-    assert str(code).startswith(str(status)) or (status, code) == RETRIABLE
+    assert str(code).startswith(str(status)) or (status, code) == (503, 50003)
 
 
 @pytest.mark.parametrize("kind", every_error(), ids=lambda kind: kind.__name__)
@@ -37,6 +52,66 @@ def test_an_error_that_the_table_does_not_list_answers_as_the_one_above_it(kind:
     unlisted = type("Unlisted", (kind,), {})
     below_it = type("BelowIt", (unlisted,), {})
     assert status_and_code(below_it("x")) == status_and_code(unlisted("x")) == status_and_code(kind("x"))
+
+
+DONE_AFTER: dict[type[LakelogError], bool] = {
+    errors.InvalidRequest: False,
+    errors.AccessDenied: False,
+    errors.NotFound: False,
+    errors.Conflict: False,
+    errors.Retriable: False,
+    errors.OutcomeUnknown: True,
+    errors.Damaged: True,
+}
+"""The kinds, and whether something may have been done after them."""
+
+
+def test_every_error_says_by_its_type_whether_something_may_have_been_done() -> None:
+    """So does the same error at every client: over HTTP, between gateways, and by Kafka's protocol."""
+    assert set(DONE_AFTER) == {kind for kind in every_error() if kind.__base__ is LakelogError}
+    assert may_be_done(LakelogError("x"))
+    assert may_be_done(RuntimeError("x"))
+    for kind in every_error()[1:]:
+        above = [each for each in DONE_AFTER if issubclass(kind, each)]
+        assert [DONE_AFTER[each] for each in above] == [may_be_done(kind("x"))], kind
+        status, code = status_and_code(kind("x"))
+        over_http = refusal(httpx.Response(status, json={"error_code": code, "message": "x"}))
+        of_a_peer = error_named(kind.code, "x", {})
+        assert isinstance(of_a_peer, kind)
+        if issubclass(kind, errors.ObjectMissing | errors.AlreadyExists):
+            continue  # they are internal errors, of which a client knows nothing
+        for told in (over_http, of_a_peer):
+            assert may_be_done(told) == may_be_done(kind("x")), (kind, told)
+            assert isinstance(told, errors.Retriable) == issubclass(kind, errors.Retriable), (kind, told)
+        if (
+            issubclass(kind, errors.Retriable | errors.OutcomeUnknown)
+            and kind is not errors.GroupMaxSizeReached
+        ):
+            assert {error_code(kind("x")), group_error_code(kind("x"))} <= REPEATED, kind
+
+
+def test_a_client_knows_every_code_that_a_gateway_answers() -> None:
+    """By the class itself, or the first of those that share its code."""
+    for kind, code in ERROR_CODES.items():
+        found = kind_of(code)
+        assert ERROR_CODES[found] == code or (found, code) == (LakelogError, 50002), kind
+    for kind, (status, code) in STATUS_AND_CODE.items():
+        assert kind_of(code) is not LakelogError or status == 500, kind
+    assert kind_of(40311) is errors.ProducerTaken
+    assert (kind_of(50003), kind_of(50304)) == (errors.Retriable, errors.NotLeader)
+    assert (kind_of(418), kind_of(40999), kind_of(50399)) == (
+        errors.InvalidRequest,
+        errors.Conflict,
+        LakelogError,
+    )
+
+
+def test_what_fails_after_it_was_begun_is_not_undone() -> None:
+    said = pytest.raises(errors.OutcomeUnknown, match=r"the topic is deleted, and then: away; look before")
+    with said, errors.begun("the topic is deleted"):
+        raise errors.StoreUnavailable("away")
+    with pytest.raises(errors.UnknownTopic), errors.begun("nothing"):
+        raise errors.UnknownTopic("which")
 
 
 def test_no_two_conflicts_share_a_code() -> None:

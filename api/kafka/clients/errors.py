@@ -95,6 +95,7 @@ _CODES: dict[type[LakelogError], ErrorCode] = {
     errors.FencedInstanceId: ErrorCode.FENCED_INSTANCE_ID,
     errors.InconsistentGroupProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     errors.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    errors.Retriable: ErrorCode.REQUEST_TIMED_OUT,
     errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.Unreachable: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.BufferFull: ErrorCode.REQUEST_TIMED_OUT,

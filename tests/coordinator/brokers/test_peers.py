@@ -2,17 +2,59 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coordinator.brokers.leadership import preferred_leaders
+from log_tables.cluster.topic import Topic
+from tests.kit.mesh import CUT, Mesh, meshed
 from tests.kit.secured import Secured, bearer
-from tests.kit.served import JSON, served
+from tests.kit.served import JSON, Served, served
 from tests.kit.support import WAIT_S, wait_until
 
 PARTITIONS = 8
 LINGER_MS = 2_000
 """For so long the other gateway has the record, and has not answered."""
+
+
+async def led_by(leader: Served, other: Served) -> tuple[Topic, int]:
+    """A partition of a new topic that `leader` leads and not `other`, with one record."""
+    wanted = {"topic_name": "t", "partitions_count": PARTITIONS}
+    (await leader.client.post("/topics", json=wanted)).raise_for_status()
+    topic, ids = leader.gateway.cluster.topic("t"), [each.gateway.brokers.id for each in (other, leader)]
+    leaders = preferred_leaders(topic.topic_id, PARTITIONS, tuple(sorted(ids)))
+    number = leaders.index(leader.gateway.brokers.id)
+    (await leader.produce("t", {"value": 0}, partition=number)).raise_for_status()
+    writer = leader.gateway.writer
+    await asyncio.to_thread(wait_until, lambda: writer.leads(topic, number), "it leads its partition")
+    return topic, number
+
+
+def test_an_answer_of_a_mesh_between_gateways_proves_nothing(tmp_path: Path) -> None:
+    """It hands the records on and then answers itself: only who is idempotent has them sent once more."""
+
+    async def scenario(mesh: Mesh) -> None:
+        async with served(tmp_path) as asking, served(tmp_path, peer_url=mesh.url) as asked:
+            mesh.target = str(asked.client.base_url)
+            topic, number = await led_by(asked, asking)
+            path, count = f"/topics/t/partitions/{number}", 1
+            for status in (502, 503, 504, 200, 500, 404, CUT):
+                stamp = {"Producer-Id": f"{7_000 + status}", "Producer-Epoch": "0", "Producer-Seq": "0"}
+                for headers, code in (({}, 50303), (stamp, None)):
+                    mesh.answers["/peer/append"] = status
+                    sent: dict[str, Any] = {"records": [{"value": status}]}
+                    kind = {"Content-Type": JSON, **headers}
+                    answer = await asking.client.post(path, json=sent, headers=kind)
+                    assert answer.json().get("error_code") == code, (status, headers, answer.text)
+                    count += 1
+                    assert topic.partition(number).refresh().high_watermark == count, (status, headers)
+
+    async def main() -> None:
+        async with asyncio.timeout(WAIT_S), meshed() as mesh:
+            await scenario(mesh)
+
+    asyncio.run(main())
 
 
 @pytest.mark.torture
@@ -29,17 +71,7 @@ def test_an_answer_counts_from_a_gateway_that_was_trusted_when_it_was_asked(tmp_
             served(tmp_path, authentication_methods=("api-key",)) as asking,
             served(tmp_path, linger_ms=LINGER_MS) as asked,
         ):
-            wanted = {"topic_name": "t", "partitions_count": PARTITIONS}
-            (await asked.client.post("/topics", json=wanted)).raise_for_status()
-            topic, ids = (
-                asked.gateway.cluster.topic("t"),
-                [each.gateway.brokers.id for each in (asking, asked)],
-            )
-            leaders = preferred_leaders(topic.topic_id, PARTITIONS, tuple(sorted(ids)))
-            number = leaders.index(asked.gateway.brokers.id)
-            (await asked.produce("t", {"value": 0}, partition=number)).raise_for_status()
-            writer = asked.gateway.writer
-            await asyncio.to_thread(wait_until, lambda: writer.leads(topic, number), "it leads its partition")
+            _, number = await led_by(asked, asking)
             path, kind = f"/topics/t/partitions/{number}", {"Content-Type": JSON}
             sent = {"records": [{"value": 1}]}
             sending = asyncio.create_task(asking.client.post(path, json=sent, headers=key | kind))

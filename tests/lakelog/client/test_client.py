@@ -105,7 +105,7 @@ STAMP = {"Producer-Id": "1", "Producer-Epoch": "1", "Producer-Seq": "0"}
         ("/topics/T?acks=7", records({"value": 1}), {}, errors.InvalidRequest, {}),
         ("/topics/T", records({"value": "x" * 2_000_000}), {}, errors.RecordTooLarge, {}),
         ("/topics/T", b"{", {}, errors.InvalidRequest, {}),
-        ("/no/such/path", b"", {}, LakelogError, {}),
+        ("/no/such/path", b"", {}, errors.NotFound, {}),
         (
             "/topics/T/partitions/0",
             records({"value": 1}),
@@ -195,7 +195,7 @@ def test_a_request_that_may_be_repeated_is_repeated(face: Face) -> None:
 
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
-    [(429, 42901, errors.BufferFull), (503, 50003, errors.NotLeader)],
+    [(429, 42901, errors.BufferFull), (503, 50003, errors.Retriable), (503, 50304, errors.NotLeader)],
 )
 def test_repeating_ends(face: Face, status: int, code: int, kind: type[LakelogError]) -> None:
     client, seen = answering(face, refusal(status, code, retry_after_s=1))
@@ -208,7 +208,7 @@ def test_an_unknown_outcome_and_a_post_are_not_repeated(face: Face) -> None:
     client, seen = answering(face, refusal(503, 50303))
     with pytest.raises(errors.OutcomeUnknown):
         client.topics()
-    client, posted = answering(face, refusal(503, 50003))
+    client, posted = answering(face, refusal(503, 50304))
     with pytest.raises(errors.NotLeader):
         client.post("/topics/t", b"", {})
     assert (len(seen), len(posted)) == (1, 1)

@@ -19,7 +19,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import fold, fold_remote
-from log_tables.errors import StoreUnavailable
+from log_tables.errors import OutcomeUnknown, StoreUnavailable
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
 from log_tables.partition.tier import commit_copies, copy, release, remove_expired
@@ -118,7 +118,7 @@ class Tiers(RuleBasedStateMachine):
     @rule(count=st.integers(0, 3), failure=failures)
     def copy_and_move(self, count: int, failure: tuple[Failure, int, bool] | None) -> None:
         here, there = self._tables(failure)
-        with suppress(Crash, StoreUnavailable):
+        with suppress(Crash, StoreUnavailable, OutcomeUnknown):
             self._commit(here, there, self._copied(here, there, count))
 
     def _copied(self, here: Table, there: Table, count: int) -> tuple[Segment, ...]:
@@ -174,7 +174,7 @@ class Tiers(RuleBasedStateMachine):
     @rule(failure=failures)
     def expire(self, failure: tuple[Failure, int, bool] | None) -> None:
         _, there = self._tables(failure)
-        with suppress(Crash, StoreUnavailable):
+        with suppress(Crash, StoreUnavailable, OutcomeUnknown):
             remove_expired(there, self.log_start)
 
     @rule(reader=st.integers(0, READERS - 1), max_bytes=st.integers(0, 60), follow=st.booleans())

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from log_tables.errors import AlreadyExists, InvalidArgument, StoreUnavailable
+from log_tables.errors import AlreadyExists, InvalidArgument, OutcomeUnknown, StoreUnavailable
 from log_tables.store.store import open_store, overlap
 from tests.kit.support import S3Server
 
@@ -31,9 +31,16 @@ def test_an_object_store_is_found_by_the_environment(s3: S3Server, monkeypatch: 
 
 def test_a_bucket_that_is_gone_is_not_an_empty_one(s3: S3Server) -> None:
     store = open_store("s3://never-made", s3.options, create=False)
-    for ask in (store.get, store.list_dirs, lambda path: store.put_if_absent(path, b"")):
+    for ask in (store.get, store.list_dirs, lambda path: store.put_new(path, b"")):
         with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
             ask("a")
+    for write in (
+        store.delete,
+        lambda path: store.put(path, b""),
+        lambda path: store.put_if_absent(path, b""),
+    ):
+        with pytest.raises(OutcomeUnknown, match="NoSuchBucket"):
+            write("a")
 
 
 def test_an_object_store_that_is_down_or_refuses_is_unavailable(s3: S3Server) -> None:

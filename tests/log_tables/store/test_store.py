@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, StoreUnavailable
+from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, OutcomeUnknown, StoreUnavailable
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store, open_store
 from tests.kit.stores import paths, put_all
@@ -62,7 +62,7 @@ def test_put_if_absent_has_exactly_one_winner_among_racers(store: Store) -> None
     def attempt(racer: int) -> bool:
         try:
             store.put_if_absent(path, b"%d" % racer)
-        except (AlreadyExists, StoreUnavailable):
+        except (AlreadyExists, OutcomeUnknown, StoreUnavailable):
             return False
         return True
 
