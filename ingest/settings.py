@@ -34,6 +34,7 @@ from pydantic_settings import (
 from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.errors import InvalidConfig
 from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX, PEER_KEPT_S
+from log_tables.store.file import unusable
 from log_tables.store.store import Durability
 
 CONFIG_FILE = "lakelog.toml"
@@ -574,7 +575,7 @@ def _from_file(named: str | None) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidConfig(f"settings file {path}: {error.strerror}; name one that exists") from None
+        raise unusable(f"settings file {path}", error, "name one that exists", InvalidConfig) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"settings file {path} is not TOML: {error}") from None
 

@@ -14,6 +14,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.errors import AlreadyExists, InvalidConfig, ObjectMissing
 from log_tables.layout import CREDENTIALS, PEER_SECRET
 from log_tables.root.listed_brokers import find_living
+from log_tables.store.file import unusable
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store
 
@@ -57,8 +58,11 @@ def _of_file(path: Path) -> tuple[str, ...]:
         if path.stat().st_mode & _OTHERS:
             raise InvalidConfig(f"peer_secret_file {path}: others may read it; run `chmod 600` on it")
         return tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"peer_secret_file {path} cannot be read: {error}; name another") from None
+    except OSError as error:
+        said = f"peer_secret_file {path} cannot be read"
+        raise unusable(said, error, "name another", InvalidConfig) from None
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"peer_secret_file {path} is not UTF-8: {error}; name another") from None
 
 
 def _of_root(store: LocalStore, clock: Clock) -> str:

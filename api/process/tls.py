@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ingest.settings import Settings
-from log_tables.errors import InvalidConfig
+from log_tables.errors import InvalidConfig, LakelogError
+from log_tables.store.file import unusable
 
 RELOAD_INTERVAL_S = 2.0
 """How often it is looked whether the files have changed."""
@@ -123,8 +124,11 @@ def _stamp(path: str) -> Stamp | None:
     return None
 
 
-def _wrong(what: str, error: Exception) -> InvalidConfig:
-    reason: Any = error.strerror if isinstance(error, OSError) else str(error)
+def _wrong(what: str, error: Exception) -> LakelogError:
+    advice = "name files in PEM that belong together"
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        return unusable(f"{what} cannot be used", error, advice, InvalidConfig)
+    reason: Any = str(error)
     if isinstance(error, ssl.SSLError):
         reason = error.reason or "no certificate in PEM"
-    return InvalidConfig(f"{what} cannot be used ({reason}); name files in PEM that belong together")
+    return InvalidConfig(f"{what} cannot be used ({reason}); {advice}")

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import InvalidArgument
+from log_tables.store.file import is_directory, unusable
 from log_tables.store.file_system import keeps_order
 from log_tables.store.local import LocalStore, make_root
 from log_tables.store.objects import Data, ObjectInfo, PutIfAbsent, one_spelling
@@ -27,8 +28,9 @@ _SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 class Store(Protocol):
     """A store of objects. Every method blocks, and may be called from any thread.
 
-    All raise StoreUnavailable when the store does not answer: a put may have happened then, unless it is
-    PutRefused. A path that leads out of the root is InvalidArgument.
+    Those that read raise StoreUnavailable when the store does not answer, as does `put_new`, whose object
+    nobody knows yet. `put`, `put_if_absent` and `delete` raise OutcomeUnknown when they may have happened,
+    PutRefused when they certainly have not. A path that leads out of the root is InvalidArgument.
     """
 
     url: str
@@ -202,6 +204,14 @@ def _directory(path: str, text: str, create: bool, first: tuple[str, bytes] | No
     root = Path(path).absolute()
     if create:
         make_root(root, text, first)
-    elif not root.is_dir():
+        return root
+    try:
+        there = is_directory(str(root))
+    except OSError as error:
+        said = f"the directory {text} cannot be opened"
+        raise unusable(
+            said, error, "name another, or give this user the permission", InvalidArgument
+        ) from None
+    if not there:
         raise InvalidArgument(f"there is no directory {text}; name the root of the tables")
     return root
