@@ -1,12 +1,13 @@
 """Decoded items of many values as an Arrow array of a declared type, and which of them are beyond it."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from log_tables.columns.column_type import array_of, map_of, struct_of
+from log_tables.columns.column_type import array_of, leaf, map_of, struct_of
 from log_tables.columns.time_text import date_days, time_us
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
@@ -14,7 +15,8 @@ Made = tuple[pa.Array, Sequence[int]]
 """An array, and the rows of those that it has not as they are, and which are left to `fit`."""
 
 _DATE_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
-_DATES, _UTC_TIMES, _TIMES = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", f"^{_DATE_TIME}Z$", f"^{_DATE_TIME}$"
+_ZONE = "(Z|[+-](0[0-9]|1[0-8]):?[0-5][0-9])"
+_DATES, _TIMES, _ZONED_TIMES = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", f"^{_DATE_TIME}$", f"^{_DATE_TIME}{_ZONE}$"
 
 
 def exact(items: Sequence[object], kind: pa.DataType) -> Made:
@@ -87,9 +89,50 @@ def _read(texts: pa.Array, form: str, kind: pa.DataType) -> pa.Array | None:
 
 
 def _form(texts: pa.Array) -> str:
-    """The form of the first text that is not null."""
-    first = next((text.as_py() for text in texts if text.is_valid), "Z")
-    return _UTC_TIMES if first[-1:] == "Z" else _TIMES
+    """The form of the first text that is not null: with a zone, or without one."""
+    first = next((text.as_py() for text in texts if text.is_valid), "")
+    return _TIMES if re.match(_TIMES, first) else _ZONED_TIMES
+
+
+def with_times(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
+    """Arrays of one type as arrays of one type: texts become dates, or times, where all of them are such.
+
+    The texts of a field that are one and the other stay texts, as in a declaration that `inferred` makes.
+    """
+    kind = arrays[0].type if arrays else pa.null()
+    if pa.types.is_string(kind):
+        return _timed_texts(arrays)
+    if pa.types.is_list(kind):
+        values = with_times([array.values for array in arrays])
+        whole = pa.list_(kind.value_field.with_type(values[0].type))
+        return [
+            pa.ListArray.from_arrays(array.offsets, part, type=whole, mask=array.is_null())
+            for array, part in zip(arrays, values, strict=True)
+        ]
+    if not pa.types.is_struct(kind) or not kind.num_fields:
+        return arrays
+    columns = [with_times([array.field(index) for array in arrays]) for index in range(kind.num_fields)]
+    fields = [each.with_type(column[0].type) for each, column in zip(kind.fields, columns, strict=True)]
+    return [
+        pa.StructArray.from_arrays([*parts], fields=fields, mask=array.is_null())
+        for array, *parts in zip(arrays, *columns, strict=True)
+    ]
+
+
+def _timed_texts(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
+    first = next((text.as_py() for array in arrays for text in array if text.is_valid), "")
+    kind = leaf("timestamp" if date_days(first) is None else "date")
+    if pa.types.is_timestamp(kind) and time_us(first) is None:
+        return arrays
+    found = []
+    for array in arrays:
+        if pa.types.is_timestamp(kind) and pc.any(pc.match_substring_regex(array, _DATES)).as_py():
+            return arrays
+        made, odd = times(array, kind)
+        if odd:
+            return arrays
+        found.append(made)
+    return found
 
 
 def _in_years(found: pa.Array) -> bool:

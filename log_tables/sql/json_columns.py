@@ -4,7 +4,7 @@ pyarrow reads lines of JSON, fast, and refuses all of them for one that it does 
 refuses are read row by row and written again in the form that it takes.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from log_tables.clock import SystemClock
+from log_tables.columns.typed_array import with_times
 from log_tables.limits import MIB, SQL_JSON_DEPTH_MAX
 from log_tables.record import binary_array
 
@@ -37,10 +38,10 @@ _Row = dict[str, object] | None
 def typed_columns(values: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
     """(A column for each field of the JSON objects in `values`, which of them are objects); a row a value.
 
-    `values` are binary. Whole numbers become int64, others double, text string (timestamp when all of it is
-    ISO 8601), objects struct, arrays list. A field that has several kinds becomes string: text as it is,
-    anything else as JSON. A value gives nulls when it is null, no JSON object, or deeper than
-    SQL_JSON_DEPTH_MAX.
+    `values` are binary. Whole numbers become int64, others double, text string, objects struct, arrays list.
+    Text that is all dates becomes date32, text that is all times a timestamp in UTC, as in declared columns.
+    A field that has several kinds becomes string: text as it is, anything else as JSON. A value gives nulls
+    when it is null, no JSON object, or deeper than SQL_JSON_DEPTH_MAX.
     """
     return typed_lines(pa.chunked_array([object_lines(chunk) for chunk in values.chunks], pa.binary()))
 
@@ -60,7 +61,32 @@ def typed_lines(lines: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
             lines = _with_text(rows, texts)
             table = _read(lines)
             assert table is not None, "each field can be read, or is text"
-    return table, lines.is_valid()
+    return _with_times(table, lines), lines.is_valid()
+
+
+def _with_times(table: pa.Table, lines: pa.ChunkedArray) -> pa.Table:
+    """The lines as `table`, with dates and times as declared columns have them.
+
+    pyarrow drops the zone of what it takes for times, so these fields are read once more, as texts.
+    """
+    kinds = {field.name: _with_texts(field.type) for field in table.schema}
+    texts = [pa.field(name, kind) for name, kind in kinds.items() if kind != table.schema.field(name).type]
+    again = _read(lines, texts) if texts else table
+    assert again is not None, "what is a time is a text"
+    columns = {name: (again if name in again.schema.names else table)[name] for name in kinds}
+    arrays = [
+        pa.chunked_array(with_times(data.chunks)) if data.num_chunks else data for data in columns.values()
+    ]
+    return pa.Table.from_arrays(arrays, [*columns]) if columns else table
+
+
+def _with_texts(kind: pa.DataType) -> pa.DataType:
+    """`kind`, with texts where it has times."""
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_texts(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_texts(field.type)) for field in kind.fields])
+    return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
 def field_lines(values: pa.Array, names: Collection[str]) -> pa.Array:
@@ -151,8 +177,11 @@ def object_lines(values: pa.Array) -> pa.Array:
     return binary_array([value if fit else _encode(_decode(value)) for value, fit in pairs])
 
 
-def _read(lines: pa.ChunkedArray) -> pa.Table | None:
-    """The lines as columns, with a row of nulls for a null; None when pyarrow refuses one of them."""
+def _read(lines: pa.ChunkedArray, only: Sequence[pa.Field] = ()) -> pa.Table | None:
+    """The lines as columns, with a row of nulls for a null; None when pyarrow refuses one of them.
+
+    If there is an `only`, these fields alone are read, as what they are there.
+    """
     if len(lines) == 0:
         return pa.table({})
     number, sink, count = SystemClock().random_hex(16), pa.BufferOutputStream(), 0
@@ -166,8 +195,12 @@ def _read(lines: pa.ChunkedArray) -> pa.Table | None:
         count += len(chunk)
     longest = pc.max(pc.binary_length(lines)).as_py() or 0
     options = pyarrow.json.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * (longest + _NUMBER_BYTES)))
+    known = pa.schema([(number, pa.struct(only)), (number + "n", pa.int64())]) if only else None
+    parse = pyarrow.json.ParseOptions(
+        explicit_schema=known, unexpected_field_behavior="ignore" if only else "infer"
+    )
     try:
-        table = pyarrow.json.read_json(pa.BufferReader(sink.getvalue()), read_options=options)
+        table = pyarrow.json.read_json(pa.BufferReader(sink.getvalue()), options, parse)
         table.validate(full=True)
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return None

@@ -43,8 +43,13 @@ _KEPT = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY, KEY_TEXT)
 _SAMPLE_MAX_BYTES = 16 * MIB
 _SAID_MAX_CHARS = 500
 
-# JSON as RFC 8259 has it: what else Spark would take, `lakelog sql` does not.
-_STRICT_JSON = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+# JSON as RFC 8259 has it: what else Spark would take, `lakelog sql` does not. A time without a zone is UTC.
+_STRICT_JSON = {
+    "mode": "PERMISSIVE",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "timeZone": "UTC",
+}
 _JSON_OPTIONS = {**_STRICT_JSON, "columnNameOfCorruptRecord": "corrupt"}
 
 

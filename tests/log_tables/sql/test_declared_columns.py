@@ -38,6 +38,19 @@ def test_columns_are_typed_and_nested_ones_are_taken_apart(cluster: Cluster) -> 
     assert rows(cluster, "select carrier from t where tags[1] = 'a' and route['to'] = 'IAH'") == [("UA",)]
 
 
+def test_a_time_of_the_json_is_that_of_the_declared_column(cluster: Cluster) -> None:
+    append(
+        cluster.topic("t").partition(0),
+        b'{"time":"2026-03-29T03:30:00+02:00"}',
+        b'{"time":"2026-03-29 01:30"}',
+    )
+    for column, view in (("at", "t"), ("time", "t_json")):
+        sql = f"select {column} at time zone 'Europe/Berlin' from {view} where offset > 0 order by offset"
+        found = rows(cluster, f"select arrow_typeof({column}) from {view} where offset > 0 limit 1")
+        assert found == [('Timestamp(µs, "UTC")',)]
+        assert [str(when) for (when,) in rows(cluster, sql)] == ["2026-03-29 03:30:00+02:00"] * 2
+
+
 def test_what_does_not_fit_is_found_by_its_error(cluster: Cluster) -> None:
     partition = cluster.topic("t").partition(0)
     append(partition, b'{"carrier":1}')

@@ -1,11 +1,16 @@
 """JSON values become typed columns, whatever is among them."""
 
+from collections.abc import Callable
+
 import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from log_tables.columns.declaration import NOTHING
+from log_tables.columns.inference import inferred
+from log_tables.columns.typed_values import typed_values
 from log_tables.limits import MIB, SQL_JSON_DEPTH_MAX
 from log_tables.sql.json_columns import field_lines, typed_columns, typed_lines
 
@@ -46,8 +51,49 @@ def test_a_field_has_the_type_that_holds_all_of_its_values(
             assert [row["a"] for row in rows] == column
 
 
-def test_text_that_is_all_dates_is_a_timestamp() -> None:
-    assert typed([b'{"a":"2024-01-01"}', b'{"a":"2024-01-01T00:00:00Z"}'])[0] == {"a": "timestamp[s]"}
+TIMES = [
+    "2013-01-31T05:00:00+05:30",
+    "2013-01-31T05:00:00Z",
+    "2013-01-31T05:00:00",
+    "2013-01-31 05:00:00.25-0530",
+    "2013-01-31t05:00+05",
+    "2013-01-31T05:00:00.123456789Z",
+    "9999-12-31T23:59:59Z",
+    "0001-01-01T00:00:00Z",
+]
+DATES = ["2013-01-31", "0001-01-01", "9999-12-31"]
+NONE = ["", "x", "2013-01-31T05", "2013-02-30", "2013-01-31T05:00:00+19:00", "0001-01-01T00:00:00+01:00"]
+
+
+@given(
+    st.sampled_from([TIMES, TIMES[:2], DATES, TIMES + DATES, TIMES + NONE, DATES + NONE]).flatmap(
+        lambda texts: st.lists(st.none() | st.sampled_from(texts), min_size=1, max_size=6)
+    ),
+    st.sampled_from([lambda text: text, lambda text: [text], lambda text: {"b": {"c": [text]}}]),
+    st.integers(0, 6),
+)
+def test_a_time_is_that_of_the_declared_column(
+    texts: list[str | None], inside: Callable[[str | None], object], cut: int
+) -> None:
+    values = [msgspec.json.encode({"a": inside(text), "b": [], "c": None}) for text in texts]
+    found, _ = typed_columns(pa.chunked_array([values[:cut], values[cut:]], pa.binary()))
+    declaration = inferred(values, NOTHING)
+    if declaration.columns:  # what is null everywhere has no column
+        declared = typed_values(pa.array(values, pa.binary()), declaration).column("a")
+        assert [row["a"] for row in found.to_pylist()] == declared.to_pylist()
+        assert str(found.schema.field("a").type).replace("item:", "element:") == str(declared.type)
+
+
+def test_many_times_are_times_beside_fields_of_several_kinds() -> None:
+    values: list[bytes | None] = [
+        b'{"a":"2013-01-31T05:00:00+05:30","b":%s,"c":"x%d"}' % (b'"t"' if number % 2 else b"1", number)
+        for number in range(50_000)
+    ]
+    types, rows, objects = typed(values, [b'{"a":"2013-01-31T05:00:00Z"}'])
+    assert all(objects)
+    assert types == {"a": "timestamp[us, tz=UTC]", "b": "string", "c": "string"}
+    assert {str(row["a"]) for row in rows[:-1]} == {"2013-01-30 23:30:00+00:00"}
+    assert typed(values, [b'{"a":"later"}'])[0]["a"] == "string"
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,19 @@ def test_a_nested_field_of_another_type_keeps_its_neighbours(spark: "SparkSessio
     ]
 
 
+def test_a_time_is_that_of_the_declared_column(spark: "SparkSession", cluster: Cluster) -> None:
+    topic = create_topic(cluster, "t", configs={"value.columns": "at timestamp"})
+    append(topic.partition(0), b'{"at":"2026-03-29T03:30:00+02:00"}', b'{"at":"2026-03-29T01:30:00"}')
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        register(spark, cluster, json={"t": "at timestamp"})
+        for view in ("t", "t_json"):
+            found = rows(spark, f"select distinct unix_micros(at), string(at) from {view}")
+            assert found == [(1_774_747_800_000_000, "2026-03-28 21:30:00")]
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+
+
 def test_fields_named_like_columns_get_a_suffix(spark: "SparkSession", cluster: Cluster) -> None:
     value = b'{"offset":7,"Key":"k","_raw":1,"key_json":2,"x.y`z":3,"Case":4,"case":5}'
     append(create_topic(cluster, "t").partition(0), value)
