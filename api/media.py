@@ -1,6 +1,7 @@
 """The embedded formats of v2, those of bare values, their media types, and how a request names one."""
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 
 from starlette.requests import Request
@@ -37,14 +38,16 @@ _NAMED = {
     "*/*": Format.JSON,
     "": Format.JSON,
 }
-_OPEN = (
-    *(f"application/vnd.kafka{version}+json" for version in _VERSIONS),
-    "application/json",
-    "application/*",
-    "*/*",
-    "",
-)
+_WILDCARDS = (("application/*",), ("*/*",))
+_OPEN = (*(f"application/vnd.kafka{version}+json" for version in _VERSIONS), "application/json")
 """Media types that name no embedded format."""
+
+_NAMES = {
+    form: {name for name, named in _NAMED.items() if named is form} - {"application/*", "*/*", ""}
+    for form in Format
+}
+_PAGES = ("text/html", "application/xhtml+xml")
+_WEIGHT = re.compile(r";\s*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\s*(?:;|$)", re.IGNORECASE)
 
 _BODIES = ("application/json", "application/octet-stream", Format.ARROW.value)
 
@@ -84,27 +87,69 @@ def content_format(named: str) -> Format:
 
 
 def accepted_format(request: Request) -> Format:
-    """The first format that Accept names and that is known here. Raises FormatMismatch."""
+    """The format that Accept weighs most, of these the first that it names (RFC 9110, 12.5.1).
+
+    Raises FormatMismatch.
+    """
     named = request.headers.get("accept", "")
     found = _NAMED.get(named)
     if found is not None:
         return found
-    for part in named.split(","):
-        if (known := _NAMED.get(essence(part))) is not None:
-            return known
-    raise FormatMismatch(f"no format in Accept {named[:200]!r} is available; accept one of {SUPPORTED}")
+    ranges = _ranges(named)
+    weight, _, chosen = max(
+        ((*_weight(ranges, (_NAMES[form], *_WILDCARDS)), form) for form in Format), key=lambda each: each[:2]
+    )
+    if weight == 0:
+        raise FormatMismatch(f"no format in Accept {named[:200]!r} is available; accept one of {SUPPORTED}")
+    return chosen
 
 
 def wants_events(request: Request) -> bool:
-    """Whether Accept names server-sent events, as a browser's EventSource does."""
+    """Whether Accept names server-sent events, as a browser's EventSource does, and weighs nothing more."""
     named = request.headers.get("accept", "")
-    return named == EVENT_STREAM or EVENT_STREAM in map(essence, named.split(","))
+    if named == EVENT_STREAM or EVENT_STREAM not in named.lower():
+        return named == EVENT_STREAM
+    ranges = _ranges(named)
+    weight = max((weight for name, weight in ranges if name == EVENT_STREAM), default=0)
+    return weight > 0 and weight == max(weight for _, weight in ranges)
 
 
 def accepts(request: Request, form: Format) -> bool:
     """Whether Accept allows an answer in `form`: by its name, or by one that leaves the format open."""
-    parts = request.headers.get("accept", "").split(",")
-    return any(part in _OPEN or _NAMED.get(part) is form for part in map(essence, parts))
+    ranges = _ranges(request.headers.get("accept", ""))
+    return _weight(ranges, (_NAMES[form], _OPEN, *_WILDCARDS))[0] > 0
+
+
+def prefers_page(named: str) -> bool:
+    """Whether the Accept `named` weighs HTML most, and names it first, as a browser's does."""
+    ranges = _ranges(named)
+    most = max((weight for _, weight in ranges), default=0)
+    return most > 0 and next(name for name, weight in ranges if weight == most) in _PAGES
+
+
+def _ranges(named: str) -> list[tuple[str, int]]:
+    """The media ranges of an Accept, in its order, and the weight of each in thousandths.
+
+    A weight that is none is 1, as if it were not there.
+    """
+    ranges = []
+    for part in (named or "*/*").split(","):
+        if part and not part.isspace():
+            weight = _WEIGHT.search(part)
+            ranges.append((essence(part), round(float(weight[1]) * 1000) if weight else 1000))
+    return ranges
+
+
+def _weight(ranges: Sequence[tuple[str, int]], names: Iterable[Collection[str]]) -> tuple[int, int]:
+    """The weight of what goes by `names`, the narrowest first, and its place, negative: the first is most.
+
+    Wider ranges do not count where a narrower one names it.
+    """
+    for same in names:
+        found = [(weight, -place) for place, (name, weight) in enumerate(ranges) if name in same]
+        if found:
+            return max(found)
+    return 0, 0
 
 
 def is_supported_body(media_type: str) -> bool:

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 import msgspec
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
@@ -14,6 +15,7 @@ from api.console.page import HEADERS, render
 from api.errors import answer_to, explain
 from api.gateway import Gateway
 from api.loopback import is_loopback
+from api.media import prefers_page
 from api.requests.access import Authorization, authorization
 from api.requests.route_gateway import gateway
 from api.requests.strict import StrictRoute
@@ -73,9 +75,8 @@ def has_console(here: Gateway) -> bool:
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether Accept names HTML first, as a browser's does."""
-    accepted = next((value for name, value in scope["headers"] if name == b"accept"), b"")
-    return accepted.lstrip().startswith((b"text/html", b"application/xhtml+xml"))
+    """Whether Accept weighs HTML most and names it first, as a browser's does."""
+    return prefers_page(Headers(scope=scope).get("accept", ""))
 
 
 def is_page(scope: Scope) -> bool:
