@@ -19,6 +19,7 @@ from api.gateway import Gateway
 from api.requests.access import Authorized
 from api.requests.route_gateway import gateway
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.topic_admin import check_alteration, check_growth
 from log_tables.errors import InvalidArgument, LakelogError, OffsetOutOfRange, UnknownPartition
 
@@ -43,7 +44,7 @@ async def alter(
     facts: Sequence[ChangedValue] = ()
     try:
         then = await run_in_threadpool(check_alteration, here.cluster, topic, configs)
-        facts = changed_values(head.description.config.as_dict(), then.as_dict())
+        facts = _altered(head.description.config, then)
     except LakelogError as error:
         refused = refused or error.message
     entry = {"name": name, "operation": "DELETE"} if reset else {"name": name, "value": value}
@@ -59,6 +60,14 @@ async def alter(
         refused=refused,
     )
     return planned(request, asked, change)
+
+
+def _altered(now: TopicConfig, then: TopicConfig) -> list[ChangedValue]:
+    facts = changed_values(now.as_dict(), then.as_dict())
+    if now.key_hash != then.key_hash:
+        moved = f"by {then.key_hash}: from then on the records of a key may go to another partition"
+        facts.append(ChangedValue("Records with a key", f"by {now.key_hash}", moved))
+    return facts
 
 
 @router.get("/grow")

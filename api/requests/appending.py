@@ -36,7 +36,7 @@ from log_tables.errors import (
 from log_tables.limits import APPENDS_AT_ONCE, PART_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.rows import Records, bytes_of, count_of
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import MURMUR2, MURMUR3, partition_for_key
 
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""
@@ -147,14 +147,14 @@ async def _split(
 def _sticky_partition(here: Gateway, topic: Topic, request: ProduceRequest) -> int:
     """The partition of records without a key. Finding one looks at who leads what."""
     if request.sticky_key:
-        return partition_for_key(request.sticky_key, topic.partition_count)
+        return partition_for_key(request.sticky_key, topic.partition_count, MURMUR3)
     return here.router.sticky_partition(topic)
 
 
 def is_much(records: Records, topic: Topic) -> bool:
     """Whether it is a lot of work to say where `records` for `topic` go, and whether it takes them."""
     count = count_of(records)
-    if not topic.config.required_columns.columns:
+    if not topic.config.required_columns.columns and topic.config.key_hash != MURMUR2:
         return count > INLINE_MAX_ROWS
     return count > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_JUDGED_BYTES
 

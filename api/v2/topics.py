@@ -36,6 +36,9 @@ class PartitionView(BaseModel):
 class TopicView(BaseModel):
     name: str
     configs: dict[str, str] = Field(description="Every setting with its effective value.")
+    partitioner_hash: str = Field(
+        description="The hash of a key that chooses its partition: the setting, for all who may describe it."
+    )
     partitions: list[PartitionView]
     location: str | None = Field(
         description="Where other programs read the topic as one Delta table, about a second behind."
@@ -175,6 +178,7 @@ def _topic(topic: TopicDescription, configs: bool) -> TopicView:
     return TopicView(
         name=topic.name,
         configs=topic.config.as_dict() if configs else {},
+        partitioner_hash=topic.config.key_hash,
         partitions=_partitions(topic),
         location=topic.location,
         remote_location=topic.remote_location,

@@ -37,7 +37,7 @@ from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import LakelogError, NotLeader, QuotaReached, TopicExists, UnknownGroup
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.reader import PartitionReader
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import MURMUR3, partition_for_key
 
 TICK_S = 0.25
 """How often session timeouts, and created and deleted topics, are looked for."""
@@ -126,7 +126,7 @@ class ShardManager:
         """
         check_group_name(group_id)
         topic = await self._topic()
-        return topic, partition_for_key(group_id.encode(), topic.partition_count)
+        return topic, partition_for_key(group_id.encode(), topic.partition_count, MURMUR3)
 
     @property
     def topics_version(self) -> int:

@@ -35,7 +35,7 @@ from log_tables.record import to_records
 from log_tables.root.fsck import check
 from log_tables.sql.query import query
 from log_tables.store.store import open_store
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import MURMUR3, partition_for_key
 
 TOPIC = "flights"
 PARTITIONS = 4
@@ -188,7 +188,7 @@ def _read_back(client: Client, rows: list[Flight]) -> list[str]:
                         f"partition {partition} has offset {record.offset} where {following} is next"
                     )
                 following += 1
-                if record.key is not None and partition_for_key(record.key, PARTITIONS) != partition:
+                if record.key is not None and partition_for_key(record.key, PARTITIONS, MURMUR3) != partition:
                     wrong.append(f"key {record.key!r} is in partition {partition}")
                 got[record.key].append((record.value or b"", (record.timestamp_us or 0) // 1000))
     # Those without a key are spread over the partitions: their order holds within each only.

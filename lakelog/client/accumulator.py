@@ -143,7 +143,7 @@ class Accumulator:
         """The batch that a record of `size` bytes joins."""
         at = partition
         if at is None:
-            at = topic.sticky if key is None else partition_for_key(key, topic.partitions)
+            at = topic.sticky if key is None else partition_for_key(key, topic.partitions, topic.key_hash)
         queue = self.queues.get((topic.name, at)) or self._queue(topic.name, at)
         batch = queue.batches[-1] if queue.batches else None
         if batch is not None and not batch.sealed:

@@ -18,6 +18,7 @@ class TopicMetadata:
     name: str
     partitions: int
     max_message_bytes: int
+    key_hash: str
     fetched_s: float
     sticky: int
     is_old: bool = False

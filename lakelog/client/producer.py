@@ -65,8 +65,9 @@ class Producer(CommonProducer[httpx.BaseTransport]):
     ) -> Delivery:
         """Hand over a record; its future says where it is, or raises why it is not there.
 
-        It goes to `partition`, else to that of its key (murmur3), else to the one whose batch is being filled
-        (KIP-480). Without `timestamp_ms` (since 1970 UTC) it has the time of this call.
+        It goes to `partition`, else to that of its key by the topic's `partitioner.hash`, else to the one
+        whose batch is being filled (KIP-480). Without `timestamp_ms` (since 1970 UTC) it has the time of this
+        call.
 
         Errors that are known at once are raised here, and the record takes no room: TypeError for a value,
         key or header that is not bytes, InvalidRecord for a time that no log takes, RecordTooLarge,

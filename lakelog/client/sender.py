@@ -115,7 +115,9 @@ class Sender:
         topics = self._accumulator.topics
         before = topics.get(name)
         sticky = int(self._clock.random() * count) if before is None else before.sticky % count
-        known = topics[name] = TopicMetadata(name, count, largest, self._clock.monotonic(), sticky)
+        known = topics[name] = TopicMetadata(
+            name, count, largest, found["partitioner_hash"], self._clock.monotonic(), sticky
+        )
         return known
 
     def _request(self, queue: PartitionQueue, batch: Batch, timeout_s: float) -> Request:

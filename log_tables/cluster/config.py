@@ -18,6 +18,7 @@ from log_tables.limits import (
 )
 from log_tables.partition.reader import PartitionConfig
 from log_tables.segments.segment import COMPRESSIONS
+from log_tables.topic_partition import KEY_HASHES, MURMUR3
 
 PRODUCER = "producer"
 """As compression.type Kafka's default, here another word for lakelog's: segments have one of their own."""
@@ -48,6 +49,12 @@ SETTINGS = {
             "CreateTime",
             "Whether a record's timestamp is the producer's or the time of the append.",
             choices=("CreateTime", "LogAppendTime"),
+        ),
+        Setting(
+            "partitioner.hash",
+            MURMUR3,
+            "The hash of a key that chooses its partition; murmur2 is that of Java's Kafka clients.",
+            choices=KEY_HASHES,
         ),
         Columns("value.columns", "", "The typed columns that are made of the JSON values, in Spark's DDL."),
         Setting(
@@ -210,6 +217,11 @@ class TopicConfig:
     @property
     def max_message_bytes(self) -> int:
         return int(self["max.message.bytes"])
+
+    @property
+    def key_hash(self) -> str:
+        """The one of KEY_HASHES that chooses the partition of a key."""
+        return self["partitioner.hash"]
 
     @property
     def columns(self) -> Declaration:

@@ -19,7 +19,7 @@ from log_tables.errors import InvalidRecord, InvalidValue, RecordTooLarge, Unkno
 from log_tables.layout import KEY
 from log_tables.record import int64s, largest_record, record_sizes, size_bound
 from log_tables.rows import Records, Rows, bytes_of, chained, count_of, grouped, numbers_array, taken
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import partition_for_key, partitions_for_keys
 
 Indexes: TypeAlias = Sequence[int] | np.ndarray
 
@@ -154,9 +154,9 @@ class Route(msgspec.Struct, frozen=True):
         return self.fixed
 
     def _of_rows(self, rows: Rows, sent: SentRecords) -> list[int]:
-        count, sticky = self.topic.partition_count, self.sticky
+        count, sticky, key_hash = self.topic.partition_count, self.sticky, self.topic.config.key_hash
         chosen = [
-            sticky if key is None else partition_for_key(key, count)
+            sticky if key is None else partition_for_key(key, count, key_hash)
             for key in rows.keys or [None] * len(rows)
         ]
         for place, partition in enumerate(() if sent.named is None else sent.named):
@@ -165,7 +165,7 @@ class Route(msgspec.Struct, frozen=True):
         return chosen
 
     def _of_batch(self, keys: pa.Array, sent: SentRecords) -> np.ndarray:
-        by_key = _by_key(keys, self.topic.partition_count, self.sticky)
+        by_key = _by_key(keys, self.topic, self.sticky)
         if sent.named is None:
             return by_key
         chosen, given = _numbers(sent.named)
@@ -268,12 +268,12 @@ def _many_places(partitions: np.ndarray) -> list[tuple[int, Indexes]]:
     return [(partition, places) for partition, places in found]
 
 
-def _by_key(keys: pa.Array, count: int, sticky: int) -> np.ndarray:
+def _by_key(keys: pa.Array, topic: Topic, sticky: int) -> np.ndarray:
     """The partition of each key, `sticky` where it is null; each different key is hashed once."""
     encoded = keys.dictionary_encode()
-    found = [partition_for_key(key, count) for key in encoded.dictionary.to_pylist()]
+    found = partitions_for_keys(encoded.dictionary, topic.partition_count, topic.config.key_hash)
     numbers = int64s(encoded.indices.fill_null(len(found)).cast(pa.int64()))
-    by_key: np.ndarray = np.array([*found, sticky], np.int64)[numbers]
+    by_key: np.ndarray = np.append(found, sticky)[numbers]
     return by_key
 
 

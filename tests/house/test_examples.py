@@ -14,7 +14,7 @@ from log_tables.cluster.topic_admin import create_topic
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.gateway import running_gateway
 from tests.kit.queries import patiently
 from tests.kit.spark import spark_submit
@@ -48,7 +48,7 @@ class Flights:
         records = [flight(number) for number in range(self.count, self.count + count)]
         self.count += count
         for index, partition in enumerate(self._partitions):
-            mine = [record for record in records if partition_for_key(record.key or b"", 2) == index]
+            mine = [record for record in records if partition_for_key(record.key or b"", 2, MURMUR3) == index]
             partition.append([AppendRequest(input_batch(mine, 0))])
 
 

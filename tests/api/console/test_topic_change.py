@@ -30,6 +30,9 @@ def test_a_setting_is_changed_and_reset(browser: Browser, gateway: RunningGatewa
         assert fact(page, "retention.ms") == ["86400000", "-1"]
         page.get_by_role("button", name="Alter the setting").click()
         expect(page.locator("#retention\\.ms")).to_contain_text("default")
+        page = someone.go(f"/console/topics/{topic}/alter?name=partitioner.hash&value=murmur2")
+        assert fact(page, "partitioner.hash") == ["murmur3", "murmur2"]
+        assert "another partition" in fact(page, "Records with a key")[1]
 
 
 def test_partitions_are_added_and_records_deleted(browser: Browser, gateway: RunningGateway) -> None:

@@ -31,7 +31,7 @@ from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE, T
 from log_tables.partition.partition import Partition
 from log_tables.record import Record, to_records
 from log_tables.store.store import open_store
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.every_route import METHODS, TOPIC, Request, requests_of, routes, without_topic
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.groups import say
@@ -249,7 +249,7 @@ def test_what_an_older_gateway_let_a_group_do_gives_no_records(tmp_path: Path, b
     owned, topics = {CONSUMER_OFFSETS: [0, 1]}, [] if by_hand else [CONSUMER_OFFSETS]
     ids = {CONSUMER_OFFSETS: topic_id}
     member = MemberValue(config, topics, assigned=by_hand, owned=owned, epoch=1, topic_ids=ids)
-    index = partition_for_key(b"g", 2)
+    index = partition_for_key(b"g", 2, MURMUR3)
     say(cluster, (MemberKey("g", "i"), member), index=index)
     say(cluster, (OffsetKey("g", CONSUMER_OFFSETS, 0), OffsetValue(0, topic_id)), index=index)
     with running_gateway(tmp_path / "root") as gateway:

@@ -19,7 +19,7 @@ from log_tables.partition.partition import ProducerStamp
 from log_tables.partition.sequencer import client_producer_id, kept_producer_id
 from log_tables.store.store import open_store
 from log_tables.table.txns import ProducerState
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.groups import say
 from tests.kit.partitions import entry
@@ -90,7 +90,7 @@ def test_in_an_older_root_the_leader_knows_whose_a_producer_is(tmp_path: Path) -
     cluster = Cluster.open(open_store(tmp_path / "root"))
     out = cluster.claim(create_topic(cluster, "out"), 0)
     out.append([entry(b'"paid-1"', producer=ProducerStamp(OLD, 1, 0, kept=True))])
-    index = partition_for_key(b"pay", 2)
+    index = partition_for_key(b"pay", 2, MURMUR3)
     say(cluster, (TransactionsKey("pay"), TransactionsValue(OLD, 1)), index=index)
     with running_gateway(tmp_path / "root", linger_ms=0) as gateway:
         for epoch in (0, 1, PRODUCER_EPOCH_MAX):

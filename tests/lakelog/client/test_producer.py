@@ -10,7 +10,7 @@ from lakelog import Client, Producer
 from lakelog.client.delivery import RecordMetadata
 from log_tables import errors
 from log_tables.errors import Unreachable
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.faces import Face
 from tests.kit.gateway import RunningGateway
 from tests.kit.producing import values
@@ -53,7 +53,7 @@ def test_records_of_a_key_stay_in_order_on_its_partition(
     futures = [producer.send(topic, str(number).encode(), key) for number, key in enumerate(keys)]
     producer.flush()
     placed = [future.result() for future in futures]
-    assert [each.partition for each in placed] == [partition_for_key(key, 2) for key in keys]
+    assert [each.partition for each in placed] == [partition_for_key(key, 2, MURMUR3) for key in keys]
     for partition in range(2):
         expected = [b"%d" % n for n, each in enumerate(placed) if each.partition == partition]
         assert values(client, topic, partition) == expected

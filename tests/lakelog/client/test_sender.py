@@ -40,7 +40,8 @@ class Caller:
         return isinstance(self.asks, Future) and not self.asks.done()
 
     def hear(self, partitions: int) -> None:
-        body = {"partitions": [{}] * partitions, "configs": {"max.message.bytes": "1000"}}
+        configs = {"max.message.bytes": "1000"}
+        body = {"partitions": [{}] * partitions, "configs": configs, "partitioner_hash": "murmur3"}
         self._go_on(lambda: self._call.send(httpx.Response(200, json=body)))
 
     def fail(self, error: Exception) -> None:

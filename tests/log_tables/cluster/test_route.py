@@ -15,7 +15,7 @@ from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, Unkno
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.rows import Records, Rows, as_batch, count_of
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import KEY_HASHES, MURMUR3, partition_for_key
 from log_tables.topic_table.topic_table import TopicTable
 
 COUNT = 5
@@ -23,7 +23,7 @@ LIMIT = 9
 STICKY = 3
 
 
-def topic() -> Topic:
+def topic(key_hash: str = MURMUR3) -> Topic:
     """A topic whose partitions nobody opens: where records go is decided without them."""
 
     def opened(directory: str, config: PartitionConfig) -> Partition:
@@ -32,7 +32,8 @@ def topic() -> Topic:
     def opened_table(directory: str) -> TopicTable:
         raise AssertionError(f"the table over {directory} is opened")
 
-    return Topic(opened, opened_table, "t", "an id", 0, COUNT, TopicConfig({"max.message.bytes": str(LIMIT)}))
+    config = TopicConfig({"max.message.bytes": str(LIMIT), "partitioner.hash": key_hash})
+    return Topic(opened, opened_table, "t", "an id", 0, COUNT, config)
 
 
 keys = st.none() | st.binary(max_size=3)
@@ -68,19 +69,19 @@ def outcome(route: Route, records: SentRecords) -> object:
         return type(error), error.message
 
 
-@given(requests, st.none() | st.integers(-1, COUNT))
+@given(requests, st.none() | st.integers(-1, COUNT), st.sampled_from(KEY_HASHES))
 def test_both_forms_go_to_the_same_partitions(
-    request: list[tuple[bytes | None, int | None]], fixed: int | None
+    request: list[tuple[bytes | None, int | None]], fixed: int | None, key_hash: str
 ) -> None:
-    route = Route(topic(), fixed, STICKY)
+    route = Route(topic(key_hash), fixed, STICKY)
     assert outcome(route, sent(request, as_rows=True)) == outcome(route, sent(request, as_rows=False))
 
 
-@given(requests)
+@given(requests, st.sampled_from(KEY_HASHES))
 def test_a_record_goes_to_its_own_partition_else_its_keys_else_the_sticky_one(
-    request: list[tuple[bytes | None, int | None]],
+    request: list[tuple[bytes | None, int | None]], key_hash: str
 ) -> None:
-    route = Route(topic(), None, STICKY)
+    route = Route(topic(key_hash), None, STICKY)
     wrong = next(
         (n for n, (_, named) in enumerate(request) if named is not None and not 0 <= named < COUNT), None
     )
@@ -94,7 +95,7 @@ def test_a_record_goes_to_its_own_partition_else_its_keys_else_the_sticky_one(
         index: batch.partition for batch in route.split(sent(request, True)) for index in batch.positions()
     }
     for index, (key, named) in enumerate(request):
-        expected = STICKY if key is None else partition_for_key(key, COUNT)
+        expected = STICKY if key is None else partition_for_key(key, COUNT, key_hash)
         assert where[index] == (expected if named is None else named)
     assert sorted(where) == [*range(len(request))]
 

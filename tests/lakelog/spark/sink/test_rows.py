@@ -44,7 +44,7 @@ from log_tables.layout import STAGING
 from log_tables.record import Record, to_records, with_offsets
 from log_tables.segments import staging
 from log_tables.store.store import open_store
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.spark import Topics
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -160,7 +160,7 @@ def test_the_partition_is_the_rows_own_else_its_keys(topics: Topics) -> None:
     keys = [f"key-{number}" for number in range(50)]
     found = write(topics, {"key": keys, "value": keys, "partition": [None] * 49 + [1]})
     for index in range(3):
-        mine = [key.encode() for key in keys[:49] if partition_for_key(key.encode(), 3) == index]
+        mine = [key.encode() for key in keys[:49] if partition_for_key(key.encode(), 3, MURMUR3) == index]
         assert values(found)[f"t-{index}"] == mine + [b"key-49"] * (index == 1)
 
 

@@ -17,7 +17,7 @@ from lakelog.client.client import Client
 from log_tables.layout import STAGING
 from log_tables.record import Record
 from log_tables.store.store import open_store
-from log_tables.topic_partition import partition_for_key
+from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.gateway import RunningGateway
 from tests.kit.queries import run_to_end
 from tests.kit.support import wait_until
@@ -148,7 +148,7 @@ def test_batches_append_and_keys_choose_the_partition(
         found = written(client, topic)
         for index, records in enumerate(found):
             keys = [record.key or b"" for record in records]
-            assert {partition_for_key(key, PARTITIONS) for key in keys} == {index}
+            assert {partition_for_key(key, PARTITIONS, MURMUR3) for key in keys} == {index}
         assert sorted(int(r.key or b"") for records in found for r in records) == sorted(
             [*range(100)] * times
         )
