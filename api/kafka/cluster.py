@@ -1,4 +1,6 @@
-"""DescribeCluster: the gateways that Kafka's clients can reach (KIP-700)."""
+"""The cluster as a whole: the gateways that Kafka's clients can reach (DescribeCluster, KIP-700), and that no
+replica moves (ListPartitionReassignments, KIP-455).
+"""
 
 from api.kafka.clients.authorized_operations import authorized_operations
 from api.kafka.clients.client import Client
@@ -8,9 +10,11 @@ from api.kafka.protocol.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
 from coordinator.access.host import host_and_port
-from log_tables.cluster.acl import ResourceType
+from log_tables.cluster.acl import Operation, ResourceType
 
 BROKERS, CONTROLLERS = 1, 2
 """The kinds of endpoints (KIP-919)."""
@@ -41,3 +45,14 @@ async def describe_cluster(
         brokers=brokers,
         cluster_authorized_operations=authorized_operations(client, ResourceType.CLUSTER, asked=asked),
     )
+
+
+async def list_partition_reassignments(
+    _door: Door, client: Client, _request: ListPartitionReassignmentsRequest, _version: int
+) -> ListPartitionReassignmentsResponse:
+    """None is under way, ever: the store keeps the copies. Tools look for that before they change a topic."""
+    if not client.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+        message = "the principal may not describe the cluster"
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ListPartitionReassignmentsResponse(error_code=code, error_message=message)
+    return ListPartitionReassignmentsResponse(error_message=None)

@@ -6,10 +6,17 @@ from typing import Any
 from api.kafka.clients.access import rule_of
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door, Handler
-from api.kafka.cluster import describe_cluster
+from api.kafka.cluster import describe_cluster, list_partition_reassignments
 from api.kafka.groups.committed import offset_commit, offset_delete, offset_fetch
 from api.kafka.groups.group_admin import delete_groups, describe_groups, list_groups
-from api.kafka.groups.members import find_coordinator, heartbeat, join_group, leave_group, sync_group
+from api.kafka.groups.members import (
+    consumer_group_heartbeat,
+    find_coordinator,
+    heartbeat,
+    join_group,
+    leave_group,
+    sync_group,
+)
 from api.kafka.logs.fetch import fetch
 from api.kafka.logs.list_offsets import list_offsets
 from api.kafka.logs.producers import init_producer_id
@@ -56,8 +63,10 @@ HANDLERS: Mapping[int, Handler] = {
     apis.CREATE_PARTITIONS: create_partitions,
     apis.DELETE_GROUPS: delete_groups,
     apis.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    apis.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
     apis.OFFSET_DELETE: offset_delete,
     apis.DESCRIBE_CLUSTER: describe_cluster,
+    apis.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
     apis.LIST_CONFIG_RESOURCES: list_config_resources,
     apis.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
 }

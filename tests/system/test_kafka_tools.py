@@ -33,6 +33,7 @@ RUN = [
     ("ClusterTool", "list-endpoints", "unfenced"),
     ("ClusterTool", "unregister --id 5", "does not support the broker unregistration API"),
     ("BrokerApiVersionsCommand", "", "EndTxn(26): UNSUPPORTED"),
+    ("reassign.ReassignPartitionsCommand", "--list", "No partition reassignments found"),
     ("FeatureCommand", "describe", ""),
     ("ClientMetricsCommand", "--list", ""),
 ]
@@ -45,14 +46,13 @@ REFUSED = [
     ("AclCommand", "--list", "does not support DESCRIBE_ACLS"),
     ("TransactionsCommand", "list", "does not support LIST_TRANSACTIONS"),
     ("TransactionsCommand", "find-hanging --broker-id 1", "does not support DESCRIBE_PRODUCERS"),
-    ("TransactionsCommand", "describe --transactional-id x", "FindCoordinator request for key"),
-    ("ProducerPerformance", PERFORMANCE, "transactions are not offered over Kafka's protocol"),
+    ("TransactionsCommand", "describe --transactional-id x", "Transactional Id authorization failed"),
+    ("ProducerPerformance", PERFORMANCE, "Transactional Id authorization failed"),
     (
         "LeaderElectionCommand",
         "--election-type preferred --all-topic-partitions",
         "does not support ELECT_LEADERS",
     ),
-    ("reassign.ReassignPartitionsCommand", "--list", "does not support LIST_PARTITION_REASSIGNMENTS"),
     (CONFIGS, "--describe --entity-type users", "does not support DESCRIBE_CLIENT_QUOTAS"),
     (CONFIGS, "--describe --entity-type broker-loggers --entity-name 1", "have no settings here"),
     (

@@ -72,8 +72,10 @@ RULES: Final[Mapping[int, Rule]] = {
     apis.INCREMENTAL_ALTER_CONFIGS: Rule(
         (*_topic(Operation.ALTER_CONFIGS), *_cluster(Operation.ALTER_CONFIGS))
     ),
+    apis.LIST_PARTITION_REASSIGNMENTS: Rule(_cluster(Operation.DESCRIBE)),
     apis.OFFSET_DELETE: Rule((*_group(Operation.DELETE), *_topic(Operation.READ))),
     apis.DESCRIBE_CLUSTER: Rule(),  # the gateways, which Metadata has, too
+    apis.CONSUMER_GROUP_HEARTBEAT: _MEMBERSHIP,
     apis.LIST_CONFIG_RESOURCES: Rule(_cluster(Operation.DESCRIBE_CONFIGS)),
     apis.DESCRIBE_TOPIC_PARTITIONS: Rule(_topic(Operation.DESCRIBE), (ResourceType.TOPIC,)),
 }

@@ -1,7 +1,10 @@
 """The members of groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-345, KIP-394).
 
+Transactions and the groups of KIP-848 are refused by codes at which clients stop at once.
 A request for a group that another gateway coordinates is forwarded, after its client was allowed it here.
 """
+
+import logging
 
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
@@ -12,6 +15,8 @@ from api.kafka.protocol.messages.coordinator import (
     FindCoordinatorResponse,
 )
 from api.kafka.protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -34,6 +39,10 @@ GROUP, TRANSACTION = 0, 1
 """Key types in FindCoordinator; others are of share groups."""
 
 NO_BROKER = -1
+
+_NOT_OFFERED = "are not offered over Kafka's protocol"
+
+_log = logging.getLogger(__name__)
 
 CLIENT_ID_MAX_CHARS = 200
 """As much of a client's id becomes a part of the ids of its members."""
@@ -69,9 +78,12 @@ async def find_coordinator(
 
 
 async def _coordinator(door: Door, client: Client, key: str, kind: int) -> Coordinator:
+    if kind == TRANSACTION:
+        _log.warning("a producer at %s asks for transactions (transactional.id %.99r)", client.host, key)
+        code, what = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions"  # librdkafka stops at it
+        return _nobody(key, code, f"{what} {_NOT_OFFERED}; leave out transactional.id")
     if kind != GROUP:
-        what = "transactions" if kind == TRANSACTION else "share groups"
-        return _nobody(key, ErrorCode.INVALID_REQUEST, f"{what} are not offered over Kafka's protocol")
+        return _nobody(key, ErrorCode.INVALID_REQUEST, f"share groups {_NOT_OFFERED}")
     if not client.may(Operation.DESCRIBE, ResourceType.GROUP, key):
         return _nobody(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "the principal may not describe the group")
     here = door.here.brokers
@@ -171,6 +183,19 @@ async def heartbeat(
     except LakelogError as error:
         return HeartbeatResponse(error_code=group_error_code(error))
     return HeartbeatResponse()
+
+
+async def consumer_group_heartbeat(
+    _door: Door, client: Client, request: ConsumerGroupHeartbeatRequest, _version: int
+) -> ConsumerGroupHeartbeatResponse:
+    """The refusal of a group of KIP-848. A client that did not find this API would wait for ever, and say
+    nothing.
+    """
+    if not client.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    _log.warning("a consumer at %s asks for group.protocol=consumer (%.99r)", client.host, request.group_id)
+    message = f"the groups of KIP-848 {_NOT_OFFERED}; set group.protocol=classic"
+    return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=message)
 
 
 async def leave_group(

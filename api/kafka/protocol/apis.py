@@ -11,6 +11,8 @@ from api.kafka.protocol.messages.cluster import (
     DescribeLogDirsResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
 from api.kafka.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -23,6 +25,8 @@ from api.kafka.protocol.messages.configs import (
 from api.kafka.protocol.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from api.kafka.protocol.messages.fetch import FetchRequest, FetchResponse
 from api.kafka.protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
@@ -132,8 +136,10 @@ SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
 INCREMENTAL_ALTER_CONFIGS: Final = 44
+LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
 DESCRIBE_CLUSTER: Final = 60
+CONSUMER_GROUP_HEARTBEAT: Final = 68
 LIST_CONFIG_RESOURCES: Final = 74
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
@@ -164,8 +170,10 @@ _APIS = [
     _api(CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
     _api(DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
     _api(INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    _api(LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     _api(OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse),
     _api(DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
+    _api(CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     _api(LIST_CONFIG_RESOURCES, ListConfigResourcesRequest, ListConfigResourcesResponse),
     _api(DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 ]

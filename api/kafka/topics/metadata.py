@@ -18,7 +18,7 @@ from api.kafka.protocol.messages.metadata import (
 from api.kafka.topics.new_topic import asked_topic
 from coordinator.access.host import host_and_port
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.topic import is_internal
+from log_tables.cluster.topic import check_readable, is_internal
 from log_tables.errors import LakelogError, UnknownTopic
 
 NO_ID = bytes(16)
@@ -67,10 +67,11 @@ async def _asked(
             return await _by_id(door, client, wanted.topic_id)
         if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
             return _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        check_readable(name)
         try:
             return _described(door, await topic_description(door.here, name))
         except UnknownTopic:
-            if not create or is_internal(name):
+            if not create or is_internal(name):  # the audit log, which is made with its first event
                 raise
         return _described(door, await asked_topic(door, client, name))
     except (LakelogError, Refusal) as error:

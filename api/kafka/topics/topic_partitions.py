@@ -17,6 +17,7 @@ from api.kafka.protocol.messages.cluster import (
 )
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import is_internal
+from log_tables.layout import AUDIT
 
 PARTITIONS_PER_ANSWER = 2_000
 """As Kafka's max.request.partition.size.limit."""
@@ -59,6 +60,8 @@ async def describe_topic_partitions(
 def _refusal(client: Client, name: str, found: Mapping[str, TopicDescription]) -> ErrorCode:
     if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if is_internal(name) and name != AUDIT:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     return ErrorCode.NONE if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

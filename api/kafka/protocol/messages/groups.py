@@ -2,7 +2,16 @@
 
 from typing import Annotated
 
-from api.kafka.protocol.notation import Int16, Int32, Message, Nullable, Struct, Versions
+from api.kafka.protocol.notation import (
+    ZERO_UUID,
+    Int16,
+    Int32,
+    Message,
+    Nullable,
+    Struct,
+    Uuid,
+    Versions,
+)
 
 
 class JoinGroupRequestProtocol(Struct):
@@ -180,6 +189,44 @@ class ListGroupsResponse(Message):
     throttle_time_ms: Annotated[Int32, Versions(1)] = 0
     error_code: Int16 = 0
     groups: list[ListedGroup] = []
+
+
+class HeartbeatTopicPartitions(Struct):
+    topic_id: Uuid = ZERO_UUID
+    partitions: list[Int32] = []
+
+
+class ConsumerGroupHeartbeatRequest(Message):
+    versions = Versions(0, 1)
+    first_flexible = 0
+
+    group_id: str = ""
+    member_id: str = ""
+    member_epoch: Int32 = 0
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: Int32 = -1
+    subscribed_topic_names: list[str] | None = None
+    subscribed_topic_regex: Annotated[str | None, Versions(1)] = None
+    server_assignor: str | None = None
+    topic_partitions: list[HeartbeatTopicPartitions] | None = None
+
+
+class HeartbeatAssignment(Struct):
+    topic_partitions: list[HeartbeatTopicPartitions] = []
+
+
+class ConsumerGroupHeartbeatResponse(Message):
+    versions = Versions(0, 1)
+    first_flexible = 0
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: Int32 = 0
+    heartbeat_interval_ms: Int32 = 0
+    assignment: HeartbeatAssignment | None = None
 
 
 class DeleteGroupsRequest(Message):

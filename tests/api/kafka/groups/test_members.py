@@ -119,7 +119,7 @@ def test_the_coordinator_is_found(kafka: KafkaGateway, asking: Asker) -> None:
             (ErrorCode.NONE, 1, kafka.port)
         ] * (2 if version >= 4 else 1)
     (none,) = asking.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])).coordinators
-    assert none.error_code == ErrorCode.INVALID_REQUEST
+    assert none.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_groups_are_listed_described_and_deleted(asking: Asker) -> None:

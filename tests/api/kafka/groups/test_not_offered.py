@@ -1,0 +1,58 @@
+"""What is not offered over Kafka's protocol is refused at once, and in words, where clients look for it."""
+
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from api.kafka.clients.errors import ErrorCode
+from api.kafka.protocol.messages.cluster import (
+    DescribeTopicPartitionsRequest,
+    ListPartitionReassignmentsRequest,
+    TopicRequest,
+)
+from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from api.kafka.protocol.messages.producers import InitProducerIdRequest
+from tests.kit.kafka import KafkaGateway
+from tests.kit.kafka_asking import Asker
+from tests.kit.kafka_groups import unique
+from tests.kit.support import WAIT_S
+
+
+def test_a_transactional_producer_of_librdkafka_ends_at_once(kafka: KafkaGateway, asking: Asker) -> None:
+    """It repeats what it takes for passing, as long as it may."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "tx"})
+    with pytest.raises(KafkaException, match="transactions are not offered") as caught:
+        producer.init_transactions(10 * WAIT_S)
+    assert caught.value.args[0].fatal()
+    answer = asking.ask(InitProducerIdRequest(transactional_id="tx"))
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_a_consumer_of_librdkafka_hears_that_its_protocol_is_not_offered(kafka: KafkaGateway) -> None:
+    topic = kafka.create_topic(unique("t"))
+    own = {"bootstrap.servers": kafka.bootstrap, "group.id": unique("g"), "group.protocol": "consumer"}
+    with closing(Consumer(own)) as consumer:
+        consumer.subscribe([topic])
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        error = message.error()
+        assert error is not None
+        assert error.name() == "_FATAL"
+        assert "ConsumerGroupHeartbeat fatal error: Broker: API version not supported" in error.str()
+
+
+def test_no_replica_moves(asking: Asker) -> None:
+    """Tools that change topics look for that first."""
+    answer = asking.ask(ListPartitionReassignmentsRequest())
+    assert (answer.error_code, answer.error_message, answer.topics) == (ErrorCode.NONE, None, [])
+
+
+def test_the_topic_of_the_groups_is_named_nowhere(asking: Asker) -> None:
+    """Who finds it would read it, and it is not in Kafka's format."""
+    name = "__consumer_offsets"
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+    assert asking.ask(asked, 9).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert name not in {each.name for each in asking.ask(MetadataRequest(topics=None), 9).topics}
+    described = asking.ask(DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)])).topics
+    assert [each.error_code for each in described] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
