@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from log_tables.errors import AlreadyExists, CorruptLog, ObjectMissing, StoreUnavailable
+from log_tables.errors import AlreadyExists, CorruptLog, ObjectMissing, OutcomeUnknown, StoreUnavailable
 from log_tables.layout import offer_path
 from log_tables.limits import OFFER_MAX_AGE_MS
 from log_tables.store.store import Store
@@ -62,7 +62,7 @@ def put_offer(
     Raises StoreUnavailable.
     """
     content = _Content(snapshot.metadata.id, sorted(needs), encode(commit).decode())
-    with suppress(AlreadyExists):
+    with suppress(AlreadyExists, OutcomeUnknown):  # it may be there: its maker goes on trying all the same
         if not has_offer(store, directory):
             store.put_if_absent(offer_path(directory), msgspec.json.encode(content))
 
@@ -103,5 +103,5 @@ def read_offer(store: Store, directory: str, snapshot: Snapshot) -> Offer | None
 
 def withdraw_offer(store: Store, directory: str) -> None:
     """Remove the offer, if there is one. It may stay where the store is away: an old one does not count."""
-    with suppress(StoreUnavailable):
+    with suppress(StoreUnavailable, OutcomeUnknown):
         store.delete(offer_path(directory))
