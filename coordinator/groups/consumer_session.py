@@ -248,8 +248,7 @@ class ConsumerSession:
                 opened, damage = opened | found, trouble or damage
             if self._serial != serial:
                 return damage
-            if self._open_at_start(opened):
-                await self.shard.wait_durable(self._group_id)
+            self._open_at_start(opened)
         damage = _damage(await self._tails.refresh(self._led_elsewhere(), since)) or damage
         if self._tails.due_s(led := self._led_here(), WAIT_LED_S) <= 0:
             damage = _damage(await self._tails.follow(led, WAIT_LED_S)) or damage
@@ -301,34 +300,18 @@ class ConsumerSession:
                     damage = error
         return opened, damage
 
-    def _start(self, group: Group, member: Member, at: TopicPartition, partition: Partition) -> int | None:
-        """The first offset to read in a partition; None for its end, when no other position is set."""
-        offset = member.positions.get(at)
-        if offset is None and (committed := group.committed(at)) is not None:
-            offset = committed.offset
-        if offset is None and member.config.auto_offset_reset == "earliest":
-            offset = partition.log_start
-        return offset
-
-    def _open_at_start(self, opened: Mapping[TopicPartition, Partition]) -> bool:
-        """Set the positions in partitions that are new; returns whether that changed the group.
-
-        A member that starts at the log end commits that offset at once: otherwise its successor might start
-        at a later end, and skip records (docs/decisions/0016-begin-at-latest.md).
-        """
+    def _open_at_start(self, opened: Mapping[TopicPartition, Partition]) -> None:
+        """Set the positions in partitions that are new, but for those whose start is not noted yet."""
         group = self.shard.group(self._group_id)
         member = group.member(self._member_id)
-        begun = {}
+        starting = group.starting(member)
         for at in sorted(opened.keys() & (member.owned - self._positions.keys())):
-            offset = self._start(group, member, at, opened[at])
-            if offset is None:
-                offset = begun[at] = opened[at].high_watermark
-            self._positions[at] = _Position(group.topics[at.topic].topic_id, opened[at], offset)
-        if begun and member.assigned:
-            self.shard.apply(self._group_id, Seek(self._member_id, begun))
-        elif begun:
-            self._commit({at: OffsetAndMetadata(offset) for at, offset in begun.items()})
-        return bool(begun)
+            committed = group.committed(at)
+            offset = member.positions.get(at, None if committed is None else committed.offset)
+            if offset is None and at.topic not in starting:
+                offset = opened[at].log_start
+            if offset is not None:
+                self._positions[at] = _Position(group.topics[at.topic].topic_id, opened[at], offset)
 
     def _plan(self, max_bytes: int, readable: Callable[[str], bool]) -> list[PlannedRead]:
         """A share of `max_bytes` from every partition that has records, another one first each time."""
@@ -361,7 +344,8 @@ class ConsumerSession:
         low, high = position.log.log_start, position.log.high_watermark
         if not low <= position.offset <= high:
             member = self.shard.group(self._group_id).member(self._member_id)
-            there = low if member.config.auto_offset_reset == "earliest" else high
+            # At 0 it has had no record: the partition is one whose records are all for it.
+            there = high if member.latest and position.offset else low
             _log.warning(
                 "group %s: offset %d of %s is out of range %d to %d; going on at %d (auto.offset.reset)",
                 *(self._group_id, position.offset, at, low, high, there),

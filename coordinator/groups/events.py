@@ -5,6 +5,7 @@ The `context` of an event is that of the request it comes from; None where nobod
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from coordinator.access.principal import RequestContext
 from coordinator.groups.topic_filter import TopicFilter
@@ -52,6 +53,24 @@ class Subscribe:
     topics: frozenset[str] = frozenset()
     pattern: str = ""
     context: RequestContext | None = None
+
+
+class LogEnd(NamedTuple):
+    """The offset that the next record of a partition gets, in the topic's incarnation `topic_id`."""
+
+    topic_id: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A member at `latest` begins at these log ends, where nothing else says where. `at_ms`: milliseconds
+    since 1970.
+    """
+
+    member_id: str
+    ends: Mapping[TopicPartition, LogEnd]
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +176,14 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged:
-    """These are the topics now, by name, and who may read which; without a filter everybody may read all."""
+    """These are the topics now, by name, and who may read which; without a filter everybody may read all.
+
+    `at_ms`: milliseconds since 1970.
+    """
 
     topics: Mapping[str, TopicState]
     readable: TopicFilter | None = None
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,5 +196,5 @@ class Tick:
     forget_before_ms: int = 0
 
 
-MemberEvent = Leave | Heartbeat | Subscribe | Unsubscribe | Assign | Poll | Commit | Seek
+MemberEvent = Leave | Heartbeat | Subscribe | Start | Unsubscribe | Assign | Poll | Commit | Seek
 Event = Join | MemberEvent | Reset | Transact | Applied | Delete | TopicsChanged | Tick

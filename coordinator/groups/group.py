@@ -33,8 +33,10 @@ class Member:
     """A member: its subscription and its partitions. Times in milliseconds of the caller's clock.
 
     `epoch` is the generation of the last change that it must know of. A `dormant` member has not polled
-    for too long: it stays a member, and gets no partitions until it polls. `context` is whoever made it, or
-    has subscribed it last; None where nobody was authenticated.
+    for too long: it stays a member, and gets no partitions until it polls. `starting` are the topics whose
+    log ends are still to be noted as its start at `latest`; None: all of its topics, for a member of a
+    version that did not note them. `context` is whoever made it, or has subscribed it last; None where nobody
+    was authenticated.
     """
 
     id: str
@@ -48,7 +50,13 @@ class Member:
     epoch: int = 0
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     dormant: bool = False
+    starting: frozenset[str] | None = None
     context: RequestContext | None = None
+
+    @property
+    def latest(self) -> bool:
+        """Whether it begins at the log end of a partition in which nothing else says where."""
+        return self.config.auto_offset_reset != "earliest"
 
     @property
     def subscribed(self) -> bool:
@@ -229,6 +237,32 @@ class Group:
         if self.readable is None or member.context is None:
             return found
         return self.readable.of(member.context, found)
+
+    def chosen(self, member: Member) -> frozenset[str]:
+        """The topics of the partitions that `member` may be given, or has assigned itself."""
+        return frozenset(at.topic for at in member.owned) if member.assigned else self.subscription(member)
+
+    def starting(self, member: Member) -> frozenset[str]:
+        """The topics of `member` whose log ends are still to be noted as its start.
+
+        In all others it begins where the group has committed, else at the log start.
+        """
+        if not member.latest or (member.starting is not None and not member.starting):
+            return frozenset()
+        chosen = self.chosen(member) & self.topics.keys()
+        return chosen if member.starting is None else chosen & member.starting
+
+    def started(self, members: Iterable[Member]) -> frozenset[str]:
+        """The topics in which the group has its start by the subscriptions of `members`."""
+        return frozenset().union(*(self.subscription(m) - self.starting(m) for m in members if m.subscribed))
+
+    def unplaced(self, member: Member, topics: Iterable[str]) -> list[TopicPartition]:
+        """The partitions of `topics` that `member` may be given and in which nothing says where it begins."""
+        named = [name for name in sorted(topics) if name in self.topics]
+        found = (TopicPartition(name, p) for name in named for p in range(self.topics[name].partitions))
+        if member.assigned:
+            found = (at for at in found if at in member.owned and at not in member.positions)
+        return [at for at in found if self.committed(at) is None]
 
     def check_owned(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
         """Raise NotAssigned for the first of `partitions` that `member` does not own."""

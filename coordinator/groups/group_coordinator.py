@@ -2,12 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 from coordinator.access.principal import RequestContext
 from coordinator.groups.consumer_session import ConsumerSession, PollResult
-from coordinator.groups.events import Delete, Event, Heartbeat, Join, Leave, OffsetAndMetadata, Reset
+from coordinator.groups.events import (
+    Assign,
+    Delete,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    LogEnd,
+    OffsetAndMetadata,
+    Reset,
+    Start,
+    Subscribe,
+)
 from coordinator.groups.group import Group, Member
 from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard import Shard
@@ -21,7 +34,7 @@ from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster, contradicted
 from log_tables.cluster.topic import Topic, check_public
-from log_tables.errors import Damaged, InvalidOffset, OffsetOutOfRange, TopicDeleted
+from log_tables.errors import Damaged, InvalidOffset, NotFound, OffsetOutOfRange, TopicDeleted
 from log_tables.partition.reader import PartitionReader
 from log_tables.topic_partition import TopicPartition
 
@@ -62,6 +75,8 @@ class GroupCoordinator:
             if isinstance(event, Join) and event.member_id not in shard.group(group_id).members:
                 self._shard_manager.check_quota(shard, group_id, event.context, joins=True)
             group = shard.apply(group_id, event)
+            if isinstance(event, Subscribe | Assign):
+                group = await self._started(shard, group_id, event.member_id)
             await shard.wait_durable(group_id)
             return group
 
@@ -99,6 +114,7 @@ class GroupCoordinator:
 
         async def attempt(shard: Shard) -> Answer:
             consumer = self._sessions.session_for(shard, group_id, member_id)
+            await self._started(shard, group_id, member_id)
             while True:
                 version = self._shard_manager.topics_version
                 try:
@@ -190,6 +206,7 @@ class GroupCoordinator:
             await shard.wait_durable(group_id)
             self._sessions.forget(group_id, member_id)
 
+        await self._shard_manager.refresh_topics()  # what came before it left is the group's
         await self._shard_manager.with_shard(group_id, attempt)
 
     async def reset(
@@ -232,6 +249,35 @@ class GroupCoordinator:
 
         await self._shard_manager.group(group_id)
         await self._shard_manager.with_shard(group_id, attempt)
+
+    async def _started(self, shard: Shard, group_id: str, member_id: str) -> Group:
+        """The group when it is noted, and durable, where a member at `latest` begins: at the log ends of now,
+        where nothing else says it.
+        """
+        group = shard.group(group_id)
+        member = group.member(member_id)
+        starting = group.starting(member)
+        if not starting:
+            return group
+        unplaced = [(at, group.topics[at.topic].topic_id) for at in group.unplaced(member, starting)]
+        ends: dict[TopicPartition, LogEnd] = {}
+        for some in batched(unplaced):
+            ends |= await asyncio.to_thread(self._log_ends, some)
+        group = shard.apply(group_id, Start(member_id, ends, self._clock.now_ms()))
+        await shard.wait_durable(group_id)
+        return group
+
+    def _log_ends(self, some: Sequence[tuple[TopicPartition, str]]) -> dict[TopicPartition, LogEnd]:
+        """The log ends of partitions of these incarnations, without those that are gone or damaged."""
+        found = {}
+        for at, topic_id in some:
+            topic = self._cluster.cached_topic(at.topic)
+            if topic is not None and topic.topic_id == topic_id:
+                with suppress(Damaged, NotFound):
+                    partition = topic.partition(at.partition)
+                    partition.refresh()
+                    found[at] = LogEnd(topic_id, partition.high_watermark)
+        return found
 
     async def _check_ends(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Raise OffsetOutOfRange for an offset that no record has yet, and what `_open` raises."""

@@ -55,6 +55,7 @@ def member_record(group: Group, member: Member) -> tuple[Key, Value | None]:
         member.epoch,
         positions,
         {name: group.topics[name].topic_id for name in sorted({*owned, *positions}) if name in group.topics},
+        None if member.starting is None else sorted(member.starting),
         *_named(member.context),
     )
     return MemberKey(group.id, member.id), value
@@ -134,6 +135,7 @@ def _remembered(member_id: str, value: MemberValue, now_ms: float) -> Member:
             for topic, places in value.positions.items()
             for p, offset in places.items()
         },
+        starting=None if value.starting is None else frozenset(value.starting),
         context=_context(value),
     )
 

@@ -37,7 +37,7 @@ def new_positions(before: Group, records: Records) -> list[NotedPosition]:
                     found.append(NotedPosition(topic, topic_id, partition, offset))
             case MemberKey(_, name), MemberValue():
                 found += _new_member_positions(before, name, value)
-    return found
+    return [position for position in found if position.offset]  # before 0 there is nothing
 
 
 def _new_member_positions(before: Group, member_id: str, value: MemberValue) -> Iterator[NotedPosition]:

@@ -216,7 +216,7 @@ class Shard:
     def _follow(self, group_id: str) -> None:
         del self._behind[group_id]
         if group_id in self._groups:
-            self.apply(group_id, TopicsChanged(self._topics, self._readable))
+            self.apply(group_id, TopicsChanged(self._topics, self._readable, self._clock.now_ms()))
 
     def expire(self, retention_ms: int) -> bool:
         """Delete some of the groups that have had no members for `retention_ms`.
@@ -230,6 +230,12 @@ class Shard:
         for group_id in some:
             self.apply(group_id, Tick(wall_ms, before_ms))
         return len(some) == GROUPS_LOOKED_AT
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a member has been silent, or has not polled, for too long."""
+        now = self._now_ms()
+        return any(g.deadline_ms is not None and now >= g.deadline_ms for g in self._groups.values())
 
     def tick(self) -> None:
         """Apply the time that has passed to every group. Raises NotLeader."""

@@ -303,7 +303,7 @@ class ShardManager:
         versions = (log.high_watermark, self._topics_version, self._readable)
         before = self._replays.get(partition)
         if before is None or before[0] != versions or _has_failed(before[1]):
-            event = TopicsChanged(self._topics, self._readable)
+            event = TopicsChanged(self._topics, self._readable, self._clock.now_ms())
             reading = asyncio.to_thread(_read_groups, log, event, self._now_ms())
             self._replays[partition] = versions, shared_task(reading)
         return await asyncio.shield(self._replays[partition][1])
@@ -347,6 +347,8 @@ class ShardManager:
     async def _tick(self, partition: int, shard: Shard) -> None:
         await asyncio.to_thread(shard.refresh)
         if shard.leading:
+            if shard.is_due:
+                await self.refresh_topics()  # what came before a member is given up is the group's
             await self._follow_on(shard)
             with suppress(NotLeader):
                 shard.tick()

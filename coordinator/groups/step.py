@@ -22,11 +22,13 @@ from coordinator.groups.events import (
     Heartbeat,
     Join,
     Leave,
+    LogEnd,
     MemberEvent,
     OffsetAndMetadata,
     Poll,
     Reset,
     Seek,
+    Start,
     Subscribe,
     Tick,
     TopicsChanged,
@@ -122,6 +124,8 @@ def _of_member(  # noqa: PLR0911 -- one for each event
             return _committed(group, member, event)
         case Subscribe():
             return _subscribed(group, member, event, now_ms)
+        case Start():
+            return _started(group, member, event)
         case Assign():
             return _assigned(group, member, event)
         case Unsubscribe():
@@ -185,7 +189,53 @@ def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -
         dormant=False,
         context=event.context,
     )
+    if member.latest:
+        new = group.subscription(changed) & group.topics.keys()
+        changed = replace(changed, starting=frozenset(new - group.started([member])))
     return _rebalanced(_with(group, changed), [member.id])
+
+
+def _started(group: Group, member: Member, event: Start) -> tuple[Group, Records]:
+    """The member begins at 0 where the end is not known: the partition is damaged, or came just now.
+
+    So it does where a member at `earliest` has the topic, and may have been given records and committed none.
+    """
+    others = [] if member.assigned else [m for m in group.members.values() if m.id != member.id]
+    taken, places = group.started(others), {}
+    for at in group.unplaced(member, group.starting(member)):
+        topic_id, end = event.ends.get(at, LogEnd("", 0))
+        known = topic_id == group.topics[at.topic].topic_id and at.topic not in taken
+        places[at] = end if known else 0
+    group, records = _placed(group, member, places, event.at_ms)
+    started = replace(group.members[member.id], starting=frozenset())
+    return _with(group, started), [*records, member_record(group, started)]
+
+
+def _placed(
+    group: Group, member: Member, places: Mapping[TopicPartition, int], at_ms: int
+) -> tuple[Group, Records]:
+    """`group` with the offsets at which `member` begins; whoever has sought a position there keeps it."""
+    if not places:
+        return group, []
+    if member.assigned:
+        noted = replace(member, positions={**member.positions, **places})
+        return _with(group, noted), [member_record(group, noted)]
+    offsets = {at: OffsetAndMetadata(offset) for at, offset in places.items()}
+    return with_offsets(group, [], offsets, at_ms, member.id)
+
+
+def _placed_in_new(group: Group, before: Group, at_ms: int) -> tuple[Group, Records]:
+    """`group` at the beginning of the partitions that came to its members at `latest` after `before`."""
+    records: Records = []
+    for member in sorted(group.members.values(), key=lambda member: member.id):
+        if not member.latest:
+            continue
+        chosen, earlier = group.chosen(member), before.chosen(member)
+        same = {name for name in chosen & earlier if before.topics.get(name) == group.topics.get(name)}
+        places = dict.fromkeys(group.unplaced(member, chosen - same - group.starting(member)), 0)
+        group, more = _placed(group, member, places, at_ms)
+        records += more
+    return group, records
 
 
 def _assigned(group: Group, member: Member, event: Assign) -> tuple[Group, Records]:
@@ -195,11 +245,14 @@ def _assigned(group: Group, member: Member, event: Assign) -> tuple[Group, Recor
         group.check(at)
     kept = {at: offset for at, offset in member.positions.items() if at in event.partitions}
     changed = replace(member, assigned=bool(event.partitions), owned=event.partitions, positions=kept)
+    if member.latest:
+        changed = replace(changed, starting=frozenset(at.topic for at in event.partitions))
     return _with(group, changed), [member_record(group, changed)]
 
 
 def _unsubscribed(group: Group, member: Member) -> tuple[Group, Records]:
     freed = replace(member, topics=frozenset(), pattern="", assigned=False, owned=NOTHING, positions={})
+    freed = replace(freed, starting=frozenset[str]() if freed.latest else None)
     return _rebalanced(_with(group, freed), [member.id])
 
 
@@ -357,10 +410,10 @@ def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
 
 
 def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]:
-    before = group.topics
+    before = group
 
     def stays(at: TopicPartition) -> bool:
-        topic, earlier = event.topics.get(at.topic), before.get(at.topic)
+        topic, earlier = event.topics.get(at.topic), before.topics.get(at.topic)
         if topic is None or at.partition >= topic.partitions:
             return False
         return earlier is None or earlier.topic_id == topic.topic_id
@@ -386,8 +439,9 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
             losers.append(member.id)
         elif changed.positions != member.positions:
             records.append(member_record(group, changed))
+    group, placed = _placed_in_new(group, before, event.at_ms)
     group, more = _rebalanced(group, losers)
-    return group, records + more
+    return group, records + placed + more
 
 
 def _ticked(group: Group, event: Tick, now_ms: float) -> tuple[Group, Records]:

@@ -60,6 +60,9 @@ class Consumer:
     member whose instance lives; when the gateway dies between two polls, unnoticed, what was not committed
     comes again. A name is the member: two processes must not use one.
 
+    With `auto_offset_reset` "latest" it begins at the log ends of the moment in which it joins, where the
+    group has committed nothing; partitions and topics that come later it reads from their beginning.
+
     `on_revoked(partitions)` is called before partitions are given up (a commit in it is valid), `on_assigned`
     after some are gained, `on_lost` when they were taken away: the instance was silent for longer than its
     session, or did not poll for `max_poll_interval_ms`. They are called inside of iteration, `poll` and
@@ -268,7 +271,7 @@ class Consumer:
         """The offset of the next record that is handed out, for each partition that this consumer owns."""
         found = self.committed() | self._participant.state.next_offsets
         for at in self._participant.state.owned - found.keys():
-            found[at] = self._place(at, "earliest" if self._earliest else "latest")
+            found[at] = self._place(at, "earliest")
         return {at: found[at] for at in sorted(found)}
 
     def seek(self, topic: str, partition: int, offset: int | str) -> None:

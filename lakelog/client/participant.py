@@ -194,7 +194,7 @@ class Participant:
         positions = self._state.to_report
         new = self._state.owned - positions.keys()
         if new:
-            # A position at a log end is committed as soon as the gateway sets it.
+            # At `latest` the gateway has committed where we begin, when it answered the subscription.
             positions |= self._member.committed(new)
         unset = self._state.owned - positions.keys()
         if unset and self._state.earliest:

@@ -105,7 +105,8 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """A member: how it chooses partitions (one of `topics`, `pattern`, `assigned`), and what it owns.
 
     `epoch` is the generation of its last change. `positions` are the offsets that it sought and has not
-    committed since. `topic_ids` are the ids of the topics that `owned` and `positions` name. `principal`,
+    committed since. `topic_ids` are the ids of the topics that `owned` and `positions` name. `starting` are
+    the topics whose log ends are still to be noted as its start at `latest`; None: all of them. `principal`,
     with its `principal_groups` and its `host`, is whoever made the member, or has subscribed it last; empty
     where nobody is authenticated.
     """
@@ -118,6 +119,7 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int = 0
     positions: dict[str, dict[int, int]] = {}
     topic_ids: dict[str, str] = {}
+    starting: list[str] | None = None
     principal: str = ""
     principal_groups: list[str] = []
     host: str = ""

@@ -35,6 +35,7 @@ class ModelCoordinator(Membership):
 
     def __init__(self, *, auto_commit: bool, earliest: bool, on_commit: Callable[[Offsets], None]) -> None:
         self._auto_commit, self._earliest, self._on_commit = auto_commit, earliest, on_commit
+        self.partitions = {*PARTITIONS}
         self.ends: Offsets = dict.fromkeys(PARTITIONS, 0)
         self.offsets: Offsets = {}
         self.faults: list[Fault | None] = []
@@ -66,10 +67,18 @@ class ModelCoordinator(Membership):
         if self._shares:
             self._epoch += 1
 
+    def grow(self, at: TopicPartition) -> None:
+        """The topic has one partition more."""
+        self.partitions.add(at)
+        self.ends[at] = 0
+        if self._shares:
+            self._epoch += 1
+            if not self._earliest:
+                self.offsets.setdefault(at, 0)
+
     def start(self, at: TopicPartition) -> int:
         """The offset from which on a member that owns the partition reads."""
-        known = self._noted.get(at, self.offsets.get(at))
-        return known if known is not None else 0 if self._earliest else self.ends[at]
+        return self._noted.get(at, self.offsets.get(at, 0))
 
     # The requests.
 
@@ -89,11 +98,16 @@ class ModelCoordinator(Membership):
             self._check()
             self._shares = True
             self._epoch += 1
+            if not self._earliest:
+                self.offsets = {at: self.ends[at] for at in self.partitions} | self.offsets
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         with self._request():
             self._check()
             self.mine = set(partitions)
+            if not self._earliest:
+                ends = {at: self.ends[at] for at in self.mine - self.offsets.keys()}
+                self._noted = ends | self._noted
 
     def assignment(self) -> tuple[set[TopicPartition], int]:
         with self._request():
@@ -164,7 +178,7 @@ class ModelCoordinator(Membership):
             chosen = self.mine if self.commit_due else leaving
             self._commit({at: offset for at, offset in self._given.items() if at in chosen})
         self.commit_due = False
-        owned = {*PARTITIONS} - self.others if self._shares and heard else self.mine
+        owned = self.partitions - self.others if self._shares and heard else self.mine
         if owned != self.mine:
             self._disown(self.mine - owned)
             self.mine = owned
@@ -173,8 +187,6 @@ class ModelCoordinator(Membership):
     def _open(self) -> None:
         for at in self.mine - self._positions.keys():
             self._positions[at] = self.start(at)
-            if self._shares and not self._earliest and at not in self.offsets:
-                self.offsets[at] = self._positions[at]
 
     def _give(self, offsets: Offsets) -> None:
         self._positions |= offsets

@@ -8,9 +8,13 @@ from coordinator.groups.events import (
     Commit,
     Delete,
     Event,
+    Join,
     Leave,
+    LogEnd,
     Poll,
     Reset,
+    Start,
+    Subscribe,
     Tick,
     TopicsChanged,
     TopicState,
@@ -29,6 +33,12 @@ EPOCH_MS = 1_700_000_000_000
 
 Offsets = dict[TopicPartition, tuple[str, int]]
 """What must be committed: the topic's incarnation and the offset."""
+
+Incarnation = tuple[TopicPartition, str]
+"""A partition of a topic's incarnation."""
+
+Owed = dict[Incarnation, int]
+"""The first record that must be given to some member."""
 
 Taken = dict[str, Partitions]
 
@@ -51,7 +61,9 @@ class Life:
 
     `heard` are the records of the steps up to the last one that somebody was answered, `unheard` those of
     each later step, with what was expected after it: a crash may lose them, the last first. `taken` is what
-    members have lost without their doing and were not told of yet: by silence, or with its topic.
+    members have lost without their doing and were not told of yet: by silence, or with its topic. `written`
+    are the log ends, `owed` is what the group must be given since a subscription was answered: those of the
+    members `answered`.
     """
 
     group: Group = field(default_factory=lambda: Group(GROUP))
@@ -61,9 +73,12 @@ class Life:
     offsets: Offsets = field(default_factory=dict)
     taken: Taken = field(default_factory=dict)
     heard: Records = field(default_factory=list)
-    unheard: list[tuple[Records, Offsets, Taken]] = field(default_factory=list)
-    expected: tuple[Offsets, Taken] = field(default_factory=lambda: ({}, {}))
+    unheard: list[tuple[Records, Offsets, Taken, Owed]] = field(default_factory=list)
+    expected: tuple[Offsets, Taken, Owed] = field(default_factory=lambda: ({}, {}, {}))
     incarnations: int = 0
+    written: Owed = field(default_factory=dict)
+    owed: Owed = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
 
     # What happens.
 
@@ -75,23 +90,90 @@ class Life:
         before = self.group
         self.group, records = step(before, event, self.now_ms)
         self.offsets = {} if is_forgotten(before, event) else committed_after(self.offsets, before, event)
+        self.offsets |= self._placed(event)
+        self.owed = self._owed_after(before, event)
         self._client_side(before, event)
-        self.unheard.append((records, self.offsets, self.taken))
+        self.unheard.append((records, self.offsets, self.taken, self.owed))
         check_step(before, event, self.group)
         self.check()
         if heard:
             self.settle()
 
+    def ask(self, event: Leave | Subscribe | Unsubscribe, heard: bool = True) -> None:
+        """Let `event` happen as the coordinator does, which first hears of the topics."""
+        self.follow()
+        self.happen(event, heard)
+        if heard and isinstance(event, Subscribe):
+            self.start(event.member_id)
+
+    def start(self, name: str) -> None:
+        """Before a subscription or a poll is answered, it is noted where a member at `latest` begins."""
+        group, member = self.group, self.group.members[name]
+        if starting := group.starting(member):
+            ends = {at: self._log_end(at) for at in group.unplaced(member, starting)}
+            self.happen(Start(name, ends, self.wall_ms))
+            others = [other for other in group.members.values() if other.id != name]
+            shared = frozenset[str]().union(*(group.subscription(other) for other in others))
+            for at in ends if member.subscribed else ():
+                assert at.topic in shared or self.offsets[at] == ends[at], "it is given older records"
+        if member.subscribed:
+            self._answer(self.group.members[name])
+
+    def _log_end(self, at: TopicPartition) -> LogEnd:
+        topic_id = self.group.topics[at.topic].topic_id
+        return LogEnd(topic_id, self.written.get((at, topic_id), 0))
+
+    def _answer(self, member: Member) -> None:
+        """From now on every record of what `member` subscribes to is owed."""
+        committed = {place: self.group.committed(place[0]) for place in incarnations(self.group, member)}
+        self.owed = {place: found.offset if found else 0 for place, found in committed.items()} | self.owed
+        self.answered.add(member.id)
+        self.settle()
+
+    def append(self, at: TopicPartition, end: int) -> None:
+        """Records up to `end` are appended to a partition that there is."""
+        if at.topic in self.topics:
+            place = at, self.topics[at.topic].topic_id
+            self.written[place] = max(end, self.written.get(place, 0))
+
+    def _placed(self, event: Event) -> Offsets:
+        """The offsets that are noted without a commit of anybody: where partitions begin or end."""
+        found = {}
+        for at, committed in self.group.offsets.items():
+            if isinstance(event, TopicsChanged | Start) and at not in self.offsets:
+                ends = event.ends if isinstance(event, Start) else {}
+                assert committed.offset == 0 or ends[at] == (committed.topic_id, committed.offset)
+                found[at] = committed.topic_id, committed.offset
+        return found
+
+    def _owed_after(self, before: Group, event: Event) -> Owed:
+        match event:
+            case Commit(offsets=places) | Reset(offsets=places) | Transact(offsets=places):
+                moved = {(at, before.topics[at.topic].topic_id): to.offset for at, to in places.items()}
+                return self.owed | moved
+            case Delete():
+                return {}
+            case Join(name) | Leave(name) | Subscribe(name) | Unsubscribe(name):
+                self.answered.discard(name)
+            case TopicsChanged():
+                members = [m for name, m in self.group.members.items() if name in self.answered]
+                found = {place: 0 for member in members for place in incarnations(self.group, member)}
+                return found | self.owed
+            case _:
+                self.answered &= self.group.members.keys()
+        return self.owed if self.group.exists else {}
+
     def settle(self) -> None:
         """Everything is durable."""
-        self.heard += [record for records, _, _ in self.unheard for record in records]
-        self.expected = self.offsets, self.taken
+        self.heard += [record for records, *_ in self.unheard for record in records]
+        self.expected = self.offsets, self.taken, self.owed
         self.unheard.clear()
 
     def crash(self, lost: int) -> None:
         """The coordinator dies with the last `lost` steps that nobody has heard of; another takes over."""
         del self.unheard[len(self.unheard) - min(lost, len(self.unheard)) :]
-        self.offsets, self.taken = self.unheard[-1][1:] if self.unheard else self.expected
+        self.offsets, self.taken, self.owed = self.unheard[-1][1:] if self.unheard else self.expected
+        self.answered.clear()
         self.settle()
         self.group = restore(self.heard, self.now_ms).get(GROUP, Group(GROUP))
         self.follow(heard=False)
@@ -106,6 +188,7 @@ class Life:
         """Let `ms` pass, and the coordinator look."""
         self.now_ms += ms
         if self.group.deadline_ms is not None and self.group.deadline_ms <= self.now_ms:
+            self.follow()
             self.happen(Tick(0), heard=False)
 
     def expire(self, ms: int, retention_ms: int) -> None:
@@ -147,6 +230,7 @@ class Life:
         client = self.clients[name]
         if client.generation is None:
             client.held = NOTHING
+        self.start(name)
         self.happen(Poll(name, client.generation), heard)
         if not heard:
             return
@@ -170,7 +254,7 @@ class Life:
         """
         self.follow()
         for name in [*(self.group.members.keys() - self.clients.keys())]:
-            self.happen(Leave(name))
+            self.ask(Leave(name))
         for _ in range(6):
             for name in [*self.clients]:
                 self.poll(name)
@@ -202,12 +286,32 @@ class Life:
     def check(self) -> None:
         check_owners(self.group)
         assert {at: (c.topic_id, c.offset) for at, c in self.group.offsets.items()} == self.offsets
-        written = [*self.heard, *(record for records, _, _ in self.unheard for record in records)]
+        written = [*self.heard, *(record for records, *_ in self.unheard for record in records)]
+        check_owed(self.group, self.owed)
         check_restored(self.group, written, self.now_ms)
         for name, client in self.clients.items():
             member = self.group.members[name]
             held = client.held - self.taken.get(name, NOTHING)
             assert member.assigned or held <= member.owned, f"{name} was not told"
+
+
+def incarnations(group: Group, member: Member) -> list[Incarnation]:
+    """The partitions that `member` subscribes to."""
+    topics = {name: group.topics[name] for name in group.subscription(member) & group.topics.keys()}
+    return [
+        (TopicPartition(name, p), topic.topic_id)
+        for name, topic in topics.items()
+        for p in range(topic.partitions)
+    ]
+
+
+def check_owed(group: Group, owed: Owed) -> None:
+    """Nobody begins beyond a record that was appended after a subscription was answered."""
+    for (at, topic_id), first in owed.items():
+        topic = group.topics.get(at.topic)
+        if topic is not None and topic.topic_id == topic_id:
+            committed = group.committed(at)
+            assert committed is None or committed.offset <= first, f"{at} is owed from {first}"
 
 
 def is_forgotten(before: Group, event: Event) -> bool:

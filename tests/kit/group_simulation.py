@@ -66,6 +66,7 @@ class Simulation:
             (15, self._seek),
             (6, self._reset),
             (12, self._change_topics),
+            (60, self._append),
             (12, self._crash),
             (3, self._everybody),
             (2, self._all_leave),
@@ -110,7 +111,10 @@ class Simulation:
         group = self.life.group
         may_ask = not group.members or (group.strategy == self._strategy and self._chance(0.5))
         asked = self._strategy if may_ask else ""
-        config = MemberConfig(session_timeout_ms=2_000, max_poll_interval_ms=800, strategy=asked)
+        reset = "earliest" if self._chance(0.1) else "latest"
+        config = MemberConfig(
+            auto_offset_reset=reset, session_timeout_ms=2_000, max_poll_interval_ms=800, strategy=asked
+        )
         self.life.happen(Join(name, config))
         self.life.welcome(name, self._chance(0.7))
         self._places[name] = {}
@@ -122,11 +126,11 @@ class Simulation:
         if member.assigned:
             return
         if member.pattern or (not member.topics and self._chance(0.3)):
-            self.life.happen(Subscribe(name, pattern=self._one(PATTERNS)), self._chance(0.8))
+            self.life.ask(Subscribe(name, pattern=self._one(PATTERNS)), self._chance(0.8))
         else:
             # Mostly all of them, so that the rules for equal subscriptions are at work.
             chosen = TOPICS if self._chance(0.8) else [self._one(TOPICS), self._one(TOPICS)]
-            self.life.happen(Subscribe(name, frozenset(chosen)), self._chance(0.8))
+            self.life.ask(Subscribe(name, frozenset(chosen)), self._chance(0.8))
 
     def _subscribe(self) -> None:
         if name := self._client():
@@ -135,7 +139,7 @@ class Simulation:
     def _unsubscribe(self) -> None:
         if name := self._client():
             self._stop(self.life.clients[name].held)
-            self.life.happen(Unsubscribe(name), self._chance(0.8))
+            self.life.ask(Unsubscribe(name), self._chance(0.8))
             self._places[name].clear()
             if self._chance(0.5):
                 self._subscribed(name)
@@ -152,7 +156,7 @@ class Simulation:
     def _leave(self) -> None:
         if name := self._client():
             self._stop(self.life.clients[name].held)
-            self.life.happen(Leave(name), self._chance(0.8))
+            self.life.ask(Leave(name), self._chance(0.8))
 
     def _fall_silent(self) -> None:
         """A client dies, or (with its heart beating) is busy for too long."""
@@ -229,6 +233,7 @@ class Simulation:
         if name := self._client():
             for at in sorted(self.life.clients[name].held & self._places[name].keys()):
                 self._places[name][at] += self._below(10)
+                self.life.append(at, self._places[name][at] + self._below(3))
 
     def _commit(self) -> None:
         """A client commits all that it thinks it owns; a silent one, too: it may only be slow."""
@@ -276,7 +281,7 @@ class Simulation:
         """And the coordinator looks, again and again, until the group is forgotten, or somebody joins."""
         for name in [*self.life.group.members]:
             self._stop(self.life.clients[name].held if name in self.life.clients else ())
-            self.life.happen(Leave(name))
+            self.life.ask(Leave(name))
         for _ in range(2 + self._below(6)):
             before = self.life.group.exists
             self.life.expire(self._below(2_000), 3_000)
@@ -284,6 +289,13 @@ class Simulation:
                 self.seen["forgotten"] += 1
                 self._handed.clear()
                 self.life.follow()
+
+    def _append(self) -> None:
+        """A producer appends, also where the group has not heard of the partition yet."""
+        name = self._one(TOPICS)
+        if name in self.life.topics:
+            at = TopicPartition(name, self._below(self.life.topics[name].partitions))
+            self.life.append(at, self._below(200))
 
     def _change_topics(self) -> None:
         name = self._one(TOPICS)

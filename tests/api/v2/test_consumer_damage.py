@@ -43,8 +43,8 @@ def foreign_commit(damaged: Path) -> Iterator[RunningGateway]:
         yield gateway
 
 
-def reader(gateway: RunningGateway, form: str) -> Instance:
-    instance = Instance(gateway.client, "g", "a", format=form)
+def reader(gateway: RunningGateway, form: str, reset: str = "earliest") -> Instance:
+    instance = Instance(gateway.client, "g", "a", format=form, auto_offset_reset=reset)
     instance.subscribe("t")
     return instance
 
@@ -89,3 +89,12 @@ def test_a_foreign_commit_does_not_keep_other_partitions_from_readers(
     foreign_commit.produce("t", 3, partition=WHOLE)
     given = instance.poll() if form == "json" else instance.poll_arrow().to_pylist()
     assert [each["offset"] for each in given] == [4]
+
+
+def test_a_foreign_commit_does_not_keep_a_group_from_beginning_at_latest(
+    foreign_commit: RunningGateway,
+) -> None:
+    instance = reader(foreign_commit, "json", "latest")
+    foreign_commit.produce("t", 3, partition=WHOLE)
+    assert [(each["partition"], each["offset"]) for each in instance.poll()] == [(WHOLE, 4)]
+    assert instance.committed("t", DAMAGED, WHOLE) == {DAMAGED: 0, WHOLE: 4}

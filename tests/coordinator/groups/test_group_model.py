@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from msgspec.structs import replace
 
 from coordinator.groups.events import (
     Assign,
@@ -95,6 +96,9 @@ class Machine(RuleBasedStateMachine):
 
     def _attempt(self, event: Event, heard: bool, refused: Refused) -> None:
         """Let `event` happen, which must be `refused` with that error, if any, and then changes nothing."""
+        if refused is None and isinstance(event, Leave | Subscribe | Unsubscribe):
+            self.life.ask(event, heard)
+            return
         if refused is None:
             self.life.happen(event, heard)
             return
@@ -105,15 +109,20 @@ class Machine(RuleBasedStateMachine):
 
     # Members.
 
-    @rule(number=who, knows=st.booleans(), asks=st.sampled_from([*STRATEGIES, "own", "own", "own"]))
-    def join(self, number: int, knows: bool, asks: str) -> None:
+    @rule(
+        number=who,
+        knows=st.booleans(),
+        asks=st.sampled_from([*STRATEGIES, "own", "own", "own"]),
+        reset=st.sampled_from(["latest", "latest", "latest", "earliest"]),
+    )
+    def join(self, number: int, knows: bool, asks: str, reset: str = "latest") -> None:
         name, asked = f"m{number}", self.strategy if asks == "own" else asks
         refused: Refused = None
         if name in self.group.members:
             refused = MemberExists
         elif asked and self.group.members and asked != self.group.strategy:
             refused = InvalidConsumer
-        config = MemberConfig(session_timeout_ms=SESSION_MS, max_poll_interval_ms=POLL_MS, strategy=asked)
+        config = replace(CONFIG, auto_offset_reset=reset, strategy=asked)
         self._attempt(Join(name, config), True, refused)
         if refused is None:
             self.life.welcome(name, knows)
@@ -220,6 +229,11 @@ class Machine(RuleBasedStateMachine):
     def grow_topic(self, name: str) -> None:
         if name in self.life.topics and self.life.topics[name].partitions < 4:
             self.life.grow(name, 1)
+
+    @rule(at=partitions, end=offsets)
+    def append(self, at: TopicPartition, end: int) -> None:
+        if at.topic in self.life.topics and at.partition < self.life.topics[at.topic].partitions:
+            self.life.append(at, end)
 
     @rule()
     def follow(self) -> None:

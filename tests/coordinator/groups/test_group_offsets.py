@@ -1,17 +1,24 @@
 """The offsets of a group: committed, reset, and the positions that members were set to."""
 
+from msgspec.structs import replace
+
 from coordinator.groups.events import (
     Assign,
     Commit,
     Join,
     Leave,
+    LogEnd,
     OffsetAndMetadata,
     Reset,
     Seek,
+    Start,
+    TopicsChanged,
+    TopicState,
     Unsubscribe,
 )
 from log_tables.cluster.group_log import (
     MemberConfig,
+    MemberValue,
     OffsetKey,
     OffsetValue,
 )
@@ -22,7 +29,7 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from log_tables.topic_partition import TopicPartition
-from tests.kit.driven_group import T0, T1, Driven, at
+from tests.kit.driven_group import T0, T1, TWO, Driven, T, at
 
 
 def test_a_commit_is_kept_with_what_was_said_beside_it() -> None:
@@ -120,3 +127,33 @@ def test_what_another_one_commits_is_not_the_place_that_a_member_was_set_to() ->
     driven.happen(Seek("a", {T0: 5}), Commit("b", {T0: OffsetAndMetadata(9)}, 0))
     assert driven.member("a").positions == {T0: 5}
     assert driven.restored().member("a").positions == {T0: 5}
+
+
+def test_a_member_of_an_earlier_version_begins_at_the_log_ends_of_its_next_poll() -> None:
+    driven = Driven().joined("a", auto_offset_reset="latest").stable()
+    members = [(key, value) for key, value in driven.records if isinstance(value, MemberValue)]
+    driven.records += [(key, replace(value, starting=None)) for key, value in members]
+    other = driven.restored({**TWO, "t": TopicState("id-t", 3)})
+    assert other.group.offsets == {}, "nobody knows which partition came later"
+    assert other.group.starting(other.member("a")) == T
+    ends = {place: LogEnd("id-t", 5) for place in at(0, 1, 2)}
+    other.happen(Start("a", ends, 9))
+    assert {place: found.offset for place, found in other.group.offsets.items()} == dict.fromkeys(ends, 5)
+    assert other.group.starting(other.member("a")) == frozenset()
+
+
+def test_where_no_end_is_known_a_member_begins_at_the_beginning() -> None:
+    """The partition is damaged, or its topic was made again after its end was read."""
+    driven = Driven().joined("a", auto_offset_reset="latest")
+    driven.happen(Start("a", {T1: LogEnd("id-before", 5)}, 9))
+    assert {place: found.offset for place, found in driven.group.offsets.items()} == {T0: 0, T1: 0}
+
+
+def test_of_what_nobody_has_noted_its_own_partitions_begin_at_their_ends() -> None:
+    driven = Driven()
+    driven.happen(Join("a", MemberConfig()), Assign("a", at(0, 1)), Seek("a", {T1: 7}))
+    driven.happen(Start("a", dict.fromkeys((T0, T1), LogEnd("id-t", 5)), 9))
+    assert driven.member("a").positions == {T0: 5, T1: 7}
+    driven.happen(TopicsChanged({"t": TopicState("id-new", 2)}))
+    assert driven.member("a").positions == {T0: 0, T1: 0}
+    assert driven.group.offsets == {}

@@ -12,6 +12,7 @@ from coordinator.groups.events import (
     OffsetAndMetadata,
     Poll,
     Seek,
+    Start,
     Subscribe,
     Tick,
     TopicsChanged,
@@ -197,9 +198,11 @@ def test_new_partitions_are_shared_and_move_nothing() -> None:
 def test_of_a_topic_that_is_gone_nothing_stays(then: dict[str, TopicState]) -> None:
     driven = Driven({**TWO, "u": TopicState("id-u", 1)})
     u0 = TopicPartition("u", 0)
-    driven.happen(Join("a", MemberConfig()), Subscribe("a", frozenset({"t", "u"})), Poll("a"))
+    driven.happen(Join("a", MemberConfig()), Subscribe("a", frozenset({"t", "u"})), Start("a", {}, 0))
     driven.happen(
-        Commit("a", {T0: OffsetAndMetadata(7), u0: OffsetAndMetadata(8)}, 0), Seek("a", {T1: 5, u0: 6})
+        Poll("a"),
+        Commit("a", {T0: OffsetAndMetadata(7), u0: OffsetAndMetadata(8)}, 0),
+        Seek("a", {T1: 5, u0: 6}),
     )
     known = driven.member("a").epoch
     records = driven.happen(TopicsChanged({"u": TopicState("id-u", 1), **then}))
@@ -207,6 +210,7 @@ def test_of_a_topic_that_is_gone_nothing_stays(then: dict[str, TopicState]) -> N
     assert driven.owned("a") == {u0}, "there is nothing to give up in order"
     assert driven.member("a").epoch > known
     assert driven.member("a").positions == {u0: 6}
-    assert driven.group.offsets.keys() == {u0}
+    begun = {place: 0 for place in (T0, T1) if then}
+    assert {place: found.offset for place, found in driven.group.offsets.items()} == {u0: 8, **begun}
     driven.stable()
     assert driven.owned("a") == {u0} | (at(0, 1) if then else at())

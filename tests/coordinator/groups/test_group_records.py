@@ -24,7 +24,7 @@ from tests.kit.driven_group import T0, T1, TWO, Driven, at
 
 
 def test_what_was_committed_of_a_recreated_topic_meanwhile_does_not_count() -> None:
-    driven = Driven().joined("a").stable()
+    driven = Driven().joined("a", auto_offset_reset="earliest").stable()
     driven.happen(Commit("a", {T0: OffsetAndMetadata(7)}, 0))
     other = driven.restored({"t": TopicState("id-new", 2)})
     assert other.group.offsets == {}

@@ -40,6 +40,22 @@ def test_a_poll_is_a_table_and_an_empty_one_when_nothing_comes(
     assert consumer.poll(0).schema.equals(POLL_SCHEMA)
 
 
+def test_at_latest_it_reads_all_that_comes_after_it_has_joined(
+    gateway: RunningGateway, client: Client, make: Make, topic: str
+) -> None:
+    gateway.produce(topic, "old", partition=0)
+    consumer = make(auto_offset_reset="latest")
+    gateway.produce(topic, "before its first poll", partition=0)
+    gateway.client.patch(f"{gateway.cluster}/topics/{topic}", json={"partitions_count": 4})
+    gateway.produce(topic, "where it has not been yet", partition=3)
+    assert polled(consumer, 2) == {0: [1], 3: [0]}
+    assert consumer.positions() == {(topic, 0): 2, (topic, 1): 0, (topic, 2): 0, (topic, 3): 1}
+    client.delete_topic(topic)
+    gateway.create_topic(topic, 1)
+    gateway.produce(topic, "made again")
+    assert polled(consumer, 1) == {0: [0]}
+
+
 def test_a_poll_gives_about_as_much_as_it_is_asked_for(
     gateway: RunningGateway, make: Make, topic: str
 ) -> None:

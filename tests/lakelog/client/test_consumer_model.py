@@ -49,7 +49,8 @@ class Life:
         """Let something happen `steps` times. Then, with nothing lost any longer, all records must come."""
         acts = [self.poll, self.poll_and_iterate, self.poll_and_be_interrupted, self.iterate, self.seek]
         acts += [self.commit, self.commit_less, self.transact, self.leave, self.evict, self.fence]
-        acts += [self.move, self.move, self.others_work, self.others_work, self.transact]
+        acts += [self.move, self.move, self.others_work, self.others_work, self.others_work]
+        acts += [self.transact, self.grow]
         for _ in range(steps):
             acts[self._below(len(acts))]()
         for at in [*self.coordinator.others]:
@@ -67,7 +68,8 @@ class Life:
         return self._draw.random() < share
 
     def _one(self) -> TopicPartition:
-        return PARTITIONS[self._below(len(PARTITIONS))]
+        there = sorted(self.coordinator.partitions)
+        return there[self._below(len(there))]
 
     def _faults(self) -> list[Fault | None]:
         """What becomes of the next requests: mostly nothing."""
@@ -76,8 +78,16 @@ class Life:
 
     # The world.
 
+    def grow(self) -> None:
+        """The topic gets a partition: all of its records are for the group that is subscribed."""
+        if len(self.coordinator.partitions) == len(PARTITIONS) and not self.choice.partitions:
+            at = TopicPartition("t", len(self.coordinator.partitions))
+            self.coordinator.grow(at)
+            self.coordinator.ends[at] = self._below(4)
+            self._seen["grown"] += 1
+
     def _produce(self) -> None:
-        for at in PARTITIONS:
+        for at in sorted(self.coordinator.partitions):
             self.coordinator.ends[at] += self._below(4)
 
     def evict(self) -> None:
@@ -304,7 +314,8 @@ def live(seed: int, lives: int) -> Counter[str]:
 
 def test_a_consumer_keeps_its_promises(seed: int) -> None:
     seen = live(seed, 100)
-    for what in ("handed out", "handed over", "assigned", "revoked", "lost", "repeated", "restarted", "left"):
+    done = ("handed out", "handed over", "assigned", "revoked", "lost", "repeated", "restarted", "left")
+    for what in (*done, "grown"):
         assert seen[what] >= 20, f"the lives did not do enough: {seen}"
 
 
