@@ -30,7 +30,7 @@ from log_tables.partition.read_plan import ReadPlan
 from log_tables.partition.reader import PartitionReader
 from log_tables.record import int64s
 
-_RETRY = b"retry: 2000\n\n"
+_RETRY = b"retry: 2000\n"
 """How long a browser waits before it connects again, in milliseconds."""
 
 _HEARTBEAT = b":\n\n"
@@ -52,6 +52,8 @@ class Tail(NamedTuple):
     form: Format
     keys: pa.Array | None = None
     """Only records with one of these keys."""
+    from_latest: bool = False
+    """Whether it begins at the log end: a client that comes again would begin at a later one."""
 
 
 class _Batch(NamedTuple):
@@ -96,7 +98,8 @@ def event_response(
 async def _events(
     here: Gateway, request: Request, tail: Tail, check: Callable[[], Awaitable[float]]
 ) -> AsyncIterator[bytes]:
-    yield _RETRY
+    # Without data it is no event: it says only where to go on, before there is any.
+    yield _RETRY + (b"id: %d\n\n" % (tail.start - 1) if tail.from_latest else b"\n")
     metrics, position = here.metrics.topic(tail.topic), tail.start
     try:
         # Nothing that is sent to a client that has left waits, or fails: the loop would never let go.

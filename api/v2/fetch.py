@@ -115,7 +115,8 @@ async def _tail(
         if not found.reaches(start):
             await run_in_threadpool(found.log_from, start)
         found.plan_read(start, 1, 1)  # an offset that is not there is refused before the answer begins
-        return event_response(here, request, Tail(name, found, number, start, form, keys), check)
+        tail = Tail(name, found, number, start, form, keys, offset == _LATEST)
+        return event_response(here, request, tail, check)
 
     return await with_topic_to_read(here, name, answer)
 

@@ -105,6 +105,19 @@ def test_a_tail_begins_where_it_is_told_to(gateway: RunningGateway, topic: str) 
         assert offsets(here.take(1)) == [10]
 
 
+def test_a_tail_from_latest_that_is_cut_before_its_first_record_goes_on_there(
+    gateway: RunningGateway, topic: str
+) -> None:
+    for partition_end in (0, 1):
+        with tail(gateway, topic, offset="latest") as here:
+            retry, seen = next(here.blocks())
+            assert (retry, seen) == ("retry: 2000", f"id: {partition_end - 1}")
+        gateway.produce(topic, partition_end, partition=0)
+        seen_id = seen.removeprefix("id: ")
+        with tail(gateway, topic, {"Last-Event-ID": seen_id}, offset="latest") as here:
+            assert offsets(here.take(1)) == [partition_end]
+
+
 def test_a_key_chooses_records_and_the_place_moves_on(gateway: RunningGateway, topic: str) -> None:
     path = f"/topics/{topic}/partitions/0"
     post(gateway, path, records(*({"key": f"k{n % 3}", "value": n} for n in range(9))))
