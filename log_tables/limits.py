@@ -373,6 +373,13 @@ TIMESTAMP_MIN_US = -62_135_596_800_000_000
 TIMESTAMP_MAX_US = 253_402_300_799_000_000
 """Years 1 to 9999, less the last second: ISO 8601 with four digits, and so every reader, can show them."""
 
+TIMESTAMP_BOUNDS = "the years 1 to 9999 without the last second of 9999"
+"""Both, as errors say it."""
+
+NO_TIMESTAMP_MS = -1
+"""The time that stands for none in Kafka's protocol, and so at every door: the record gets that of its
+append. Kafka's clients could not tell a record of this very millisecond from one without a time."""
+
 METADATA_ATTEMPTS_MAX = 20
 METADATA_PAUSE_S = 0.05
 METADATA_PAUSE_MAX_S = 1.0

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from log_tables.errors import InvalidRecord
 from log_tables.layout import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import NO_TIMESTAMP_MS, TIMESTAMP_BOUNDS, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 Buffer = bytes | bytearray | memoryview
 
@@ -122,10 +122,22 @@ def check_timestamps(microseconds: np.ndarray) -> None:
         return
     low, high = int(microseconds.min()), int(microseconds.max())
     if low < TIMESTAMP_MIN_US or high > TIMESTAMP_MAX_US:
-        wrong = low if low < TIMESTAMP_MIN_US else high
+        wrong_ms, rest_us = divmod(low if low < TIMESTAMP_MIN_US else high, 1000)
+        shown = f"{wrong_ms}.{rest_us:03d}" if rest_us else f"{wrong_ms}"
         raise InvalidRecord(
-            f"the timestamp {wrong // 1000} ms is outside the years 1 to 9999; send milliseconds since 1970"
+            f"the timestamp {shown} ms is outside {TIMESTAMP_BOUNDS}; send milliseconds since 1970"
         )
+
+
+def time_or_append_us(time_ms: int | None, append_time_us: int) -> int:
+    """The time of a record, in microseconds, whose producer named `time_ms`, or none."""
+    return append_time_us if time_ms is None or time_ms == NO_TIMESTAMP_MS else time_ms * 1000
+
+
+def times_or_append_us(times_us: np.ndarray, append_time_us: int) -> np.ndarray:
+    """The times of records, in microseconds (int64), where some may stand for none."""
+    is_none = times_us == NO_TIMESTAMP_MS * 1000
+    return np.where(is_none, np.int64(append_time_us), times_us) if is_none.any() else times_us
 
 
 def int64s(column: pa.Array) -> np.ndarray:
@@ -192,7 +204,8 @@ def input_batch_from_columns(
     timestamps: pa.Array | None = None,
     headers: pa.Array | None = None,
 ) -> pa.RecordBatch:
-    """Columns as INPUT_SCHEMA; a missing column is null, a missing or null timestamp is `now_us`.
+    """Columns as INPUT_SCHEMA; a missing column is null, a missing or null timestamp, or one of
+    NO_TIMESTAMP_MS, is `now_us`. Nanoseconds are cut down.
 
     Raises InvalidRecord when a column cannot be read as the type the schema asks for.
     """
@@ -214,11 +227,20 @@ def _timestamps(given: pa.Array | None, now_us: int, count: int) -> pa.Array:
         return constant_timestamps(now_us, count)
     if pa.types.is_integer(given.type):
         given = _cast(_cast(given, pa.int64()), pa.timestamp("ms", tz="UTC"))
-    given = _cast(given, _TIMESTAMP)
+    given = _cast(_cut_down(given), _TIMESTAMP)
     if given.null_count:
         given = pc.fill_null(given, pa.scalar(now_us, _TIMESTAMP))
-    check_timestamps(int64s(given))
-    return given
+    return timestamp_array(times_or_append_us(int64s(given), now_us))
+
+
+def _cut_down(stamps: pa.Array) -> pa.Array:
+    """Times in nanoseconds, pandas' unit, as microseconds: a cast would cut those before 1970 up."""
+    if not pa.types.is_timestamp(stamps.type) or stamps.type.unit != "ns":
+        return stamps
+    numbers = stamps.view(pa.int64())
+    cut = pc.divide(numbers, 1000)
+    is_above = pc.greater(pc.multiply(cut, 1000), numbers)
+    return pc.subtract(cut, is_above.cast(pa.int64())).cast(pa.timestamp("us", tz=stamps.type.tz))
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:

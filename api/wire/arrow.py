@@ -72,18 +72,11 @@ def sent_records(sent: pa.RecordBatch, now_us: int) -> SentRecords:
         sent.column("value"),
         now_us=now_us,
         keys=column("key"),
-        timestamps=_microseconds(column("timestamp")),
+        timestamps=column("timestamp"),
         headers=column("headers"),
     )
     _check_header_keys(batch.column("headers"))
     return SentRecords(batch, column("partition"))
-
-
-def _microseconds(stamps: pa.Array | None) -> pa.Array | None:
-    """Times in nanoseconds, pandas' unit, without what the log does not keep."""
-    if stamps is None or not pa.types.is_timestamp(stamps.type) or stamps.type.unit != "ns":
-        return stamps
-    return stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=False)
 
 
 def _check_header_keys(headers: pa.Array) -> None:

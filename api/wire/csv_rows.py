@@ -1,22 +1,30 @@
-"""Rows of CSV as JSON objects (RFC 4180): the header line names the fields.
+"""Rows of CSV as JSON objects (RFC 4180): the header line names the fields. Bodies and files are read so.
 
 CSV has no types, so each field becomes a string, and an empty one null. The declared columns of a topic say
 which fields are numbers, booleans or nested: those stand as they are.
 """
 
+import codecs
 import csv
-import io
 from collections.abc import Collection, Iterator
 from functools import lru_cache
+from typing import BinaryIO
 
 import msgspec
 import pyarrow as pa
 
 from api.errors import MalformedBody
+from api.wire.room import Reserve
 from log_tables.columns.declaration import Declaration
-from log_tables.limits import CSV_COLUMNS_MAX, CSV_ROW_COMMAS_MAX, CSV_ROW_MAX_BYTES
+from log_tables.limits import CSV_COLUMNS_MAX, CSV_ROW_COMMAS_MAX, CSV_ROW_MAX_BYTES, KIB
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
+csv.field_size_limit(CSV_ROW_MAX_BYTES)  # of the process; the rows are bounded here
+
+_LARGE_ROW_BYTES = 128 * KIB
+_ROW_MEMORY = 16
+"""Bytes that each byte of a row takes while its fields are found. The reader of CSV has 4 for a character,
+and doubles its memory when it grows; then come the field, its JSON and the line."""
 
 
 @lru_cache(maxsize=256)
@@ -34,20 +42,24 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_temporal(kind))
 
 
-def json_rows(body: bytes, of_json: Collection[str]) -> Iterator[bytes]:
-    """The JSON object of each row of `body`, which is UTF-8.
+def json_rows(
+    text: BinaryIO, of_json: Collection[str], hold_row: Reserve = lambda _: None
+) -> Iterator[bytes]:
+    """The JSON object of each row of `text`, which is UTF-8, with a byte order mark or without.
 
-    A field of a column that is named in `of_json` stands as it is if it is JSON. Raises MalformedBody, which
-    names the line.
+    A field of a column that is named in `of_json` stands as it is if it is JSON. `hold_row` is told what a
+    large row takes, before it is taken. Raises MalformedBody, which names the line; what `hold_row` raises.
     """
-    lines = _Lines(body)
+    lines = _Lines(text, hold_row)
     rows = csv.reader(lines, strict=True)
     head: list[tuple[bytes, bool]] | None = None
     while True:
         try:
             row = next(rows, None)
         except csv.Error as error:
-            raise MalformedBody(f"line {rows.line_num} is not CSV: {error}; fix it, or send JSON") from None
+            raise MalformedBody(
+                f"line {rows.line_num} is not CSV: {_reason(error)}; fix it, or send JSON"
+            ) from None
         lines.row_ends()
         if row is None:
             return
@@ -64,11 +76,17 @@ def json_rows(body: bytes, of_json: Collection[str]) -> Iterator[bytes]:
         yield b"{%b}" % b",".join(pairs)
 
 
-class _Lines:
-    """The lines of a body, one after the other, as long as no row of them becomes too large."""
+def _reason(error: csv.Error) -> str:
+    """The complaint of the reader of CSV, without its advice to programmers."""
+    found = str(error)
+    return "it has a carriage return without a line feed" if "new-line" in found else found
 
-    def __init__(self, body: bytes) -> None:
-        self._body = io.BytesIO(body)
+
+class _Lines:
+    """The lines of a text, one after the other, as long as no row of them becomes too large."""
+
+    def __init__(self, text: BinaryIO, hold_row: Reserve) -> None:
+        self._text, self._hold_row = text, hold_row
         self._size = self._commas = self._number = 0
 
     def row_ends(self) -> None:
@@ -80,7 +98,7 @@ class _Lines:
 
     def __next__(self) -> str:
         """Raises MalformedBody."""
-        line = self._body.readline(CSV_ROW_MAX_BYTES + 1)
+        line = self._text.readline(CSV_ROW_MAX_BYTES + 1)
         if not line:
             raise StopIteration
         self._number += 1
@@ -91,7 +109,16 @@ class _Lines:
                 f"line {self._number}: the row has more than {CSV_ROW_MAX_BYTES} bytes or "
                 f"{CSV_ROW_COMMAS_MAX} commas; is a quote not closed? send larger values as JSON"
             )
-        return line.decode()
+        if self._size > _LARGE_ROW_BYTES:
+            self._hold_row(self._size * _ROW_MEMORY)
+        if self._number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            raise MalformedBody(
+                f"line {self._number} is not UTF-8 at byte {error.start}; send UTF-8"
+            ) from None
 
 
 def _head(names: list[str], line: int, of_json: Collection[str]) -> list[tuple[bytes, bool]]:

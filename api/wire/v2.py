@@ -11,6 +11,7 @@ from api.wire.json_bounds import DEEP_MIN_BYTES, check_depth, check_utf8, too_de
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.record import time_or_append_us
 from log_tables.rows import Headers, Rows, rows_or_batch
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=TIMESTAMP_MIN_US // 1000, le=TIMESTAMP_MAX_US // 1000)]
@@ -141,7 +142,7 @@ def unless_all_none(items: list[Any]) -> list[Any] | None:
 def _microseconds(milliseconds: list[int | None], now_us: int) -> list[int] | int:
     if unless_all_none(milliseconds) is None:
         return now_us
-    return [now_us if stamp is None else stamp * 1000 for stamp in milliseconds]
+    return [time_or_append_us(stamp, now_us) for stamp in milliseconds]
 
 
 def _headers(rows: list[list[HeaderIn] | None]) -> list[Headers] | None:

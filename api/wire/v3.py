@@ -2,7 +2,7 @@
 
 from binascii import a2b_base64
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -11,8 +11,10 @@ from api.errors import MalformedBody
 from api.wire.json_bounds import check_depth, check_utf8, documents, too_deep
 from api.wire.v2 import Milliseconds, unless_all_none
 from log_tables.cluster.route import SentRecords
+from log_tables.columns.time_text import time_us
 from log_tables.errors import InvalidRecord
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import TIMESTAMP_BOUNDS
+from log_tables.record import time_or_append_us
 from log_tables.rows import Rows, rows_or_batch
 
 
@@ -37,7 +39,7 @@ class RecordIn(msgspec.Struct, forbid_unknown_fields=True):
     headers: list[HeaderIn] = []
     key: Typed | None = None
     value: Typed | None = None
-    timestamp: datetime | Milliseconds | None = None
+    timestamp: str | Milliseconds | None = None
 
 
 class EntryIn(RecordIn, kw_only=True):
@@ -65,8 +67,6 @@ class _Batch(msgspec.Struct, forbid_unknown_fields=True):
 class _Id(msgspec.Struct):
     id: str
 
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _record = msgspec.json.Decoder(RecordIn)
 _entry = msgspec.json.Decoder(EntryIn)
@@ -160,21 +160,23 @@ def _bytes(typed: Typed | None, name: str) -> bytes | None:
         raise InvalidRecord(f"{name}.data does not fit type {typed.type}: {error}") from None
 
 
-def _milliseconds(timestamp: datetime | int | None) -> int | None:
-    if not isinstance(timestamp, datetime):
+def _milliseconds(timestamp: str | int | None) -> int | None:
+    if not isinstance(timestamp, str):
         return timestamp
-    zoned = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
-    milliseconds = (zoned - _EPOCH) // timedelta(milliseconds=1)
-    if not TIMESTAMP_MIN_US <= milliseconds * 1000 <= TIMESTAMP_MAX_US:
-        raise InvalidRecord(f"the timestamp {timestamp} is outside the years 1 to 9999 UTC; send one inside")
-    return milliseconds
+    microseconds = time_us(timestamp)
+    if microseconds is None:
+        raise InvalidRecord(
+            f"the timestamp {timestamp[:50]!r} is no time of {TIMESTAMP_BOUNDS}; send one such as "
+            "2013-01-31T05:00:00Z, or milliseconds since 1970"
+        )
+    return microseconds // 1000
 
 
 def sent_records(rows: list[Row], now_us: int) -> SentRecords:
     """The records of `rows`; those without a timestamp get `now_us`."""
     records = Rows(
         [row.value for row in rows],
-        [now_us if row.timestamp_ms is None else row.timestamp_ms * 1000 for row in rows],
+        [time_or_append_us(row.timestamp_ms, now_us) for row in rows],
         unless_all_none([row.key for row in rows]),
         [row.headers for row in rows] if any(row.headers for row in rows) else None,
     )

@@ -4,10 +4,12 @@ Pure. The text of a JSON value stays as it was sent. So does a key that is taken
 """
 
 import codecs
+import io
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import BinaryIO
 
 import msgspec
 
@@ -107,21 +109,36 @@ def _lines(body: bytes, reserve: Reserve, _: Collection[str] = ()) -> _Values:
     check_count(count)
     reserve(_cost(body, count))
     found = []
-    for number, line in enumerate(body.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
-        if text := line.strip(_BLANKS):
-            _check(text, f"line {number}")
+    for number, line in enumerate(body.split(b"\n"), 1):
+        if text := json_of_line(line, number):
             found.append(text)
     return found
 
 
-def _check(text: bytes, place: str) -> None:
-    _check_depth(text, place)
-    try:
-        _text.decode(text)
-    except RecursionError:
-        raise too_deep() from None
-    except msgspec.DecodeError as error:
-        raise MalformedBody(f"{place} is not JSON: {error}; fix it, and send all again") from None
+def json_of_line(line: bytes, number: int) -> bytes:
+    """The JSON value of a line of NDJSON, which is UTF-8, as it is stored; empty for a blank line.
+
+    Lines are numbered from 1: a byte order mark may stand before the first. Raises MalformedBody.
+    """
+    text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).strip(_BLANKS)
+    if text:
+        _check_depth(text, f"line {number}")
+        try:
+            _text.decode(text)
+        except RecursionError:
+            raise too_deep() from None
+        except msgspec.DecodeError as error:
+            raise MalformedBody(f"line {number} is not JSON: {error}; fix it, and send all again") from None
+    return text
+
+
+def rows_of_csv(
+    text: BinaryIO, of_json: Collection[str], hold_row: Reserve = lambda _: None
+) -> Iterator[bytes]:
+    """The JSON object of each row of CSV. `json_rows` says how, and what is raised."""
+    for number, row in enumerate(json_rows(text, of_json, hold_row), 1):
+        _check_depth(row, f"row {number}")
+        yield row
 
 
 def _check_depth(text: bytes | msgspec.Raw, place: str) -> None:
@@ -163,12 +180,15 @@ def _table(body: bytes, reserve: Reserve, of_json: Collection[str]) -> _Values:
     """The rows of CSV."""
     found: _Values = []
     made = len(body)
-    for text in json_rows(body.removeprefix(codecs.BOM_UTF8), of_json):
+
+    def hold_row(size: int) -> None:
+        reserve(made + size)
+
+    for text in rows_of_csv(io.BytesIO(body), of_json, hold_row):
         found.append(text)
         check_count(len(found))
         made += _cost(text, 1)
         reserve(made)
-        _check_depth(text, f"row {len(found)}")
     return found
 
 

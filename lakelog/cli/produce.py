@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,12 +26,14 @@ from lakelog.cli.common import (
 from lakelog.cli.record_format import unescaped
 from lakelog.cli.source import STDIN, Format, source
 from log_tables.clock import SystemClock
-from log_tables.errors import InvalidArgument, LakelogError, OutcomeUnknown
+from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, OutcomeUnknown
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from lakelog.client.delivery import Delivery
+
+_COLUMNS = "value.columns"
 
 SHOWN_EVERY = 1_000
 """Records between two looks at the progress bar."""
@@ -80,8 +82,10 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
     clock = SystemClock()
     begin = clock.monotonic()
     with connect(url, wait) as client:
-        largest = largest_record(client.topic(topic)["configs"])
-    fill = rows.Fill(key_field, separator, timestamp_field, largest)
+        configs = client.topic(topic)["configs"]
+    largest = largest_record(configs)
+    of_json = _names_of_json(topic, configs) if chosen.form is Format.CSV else ()
+    fill = rows.Fill(key_field, separator, timestamp_field, largest, of_json)
     tally = Tally(skip)
     with Producer(url, acks=acks, **security_options()) as producer, _progress(json) as progress:
         with _nothing_sent(file):
@@ -101,6 +105,22 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         print_json({"topic": topic, "records": tally.count, "seconds": round(seconds, 3)})
     else:
         console().print(f"{counted(tally.count, 'record')} to topic {topic} in {seconds:.1f} s")
+
+
+def _names_of_json(topic: str, configs: Mapping[str, str]) -> Collection[str]:
+    """The columns of CSV that have JSON in their fields, by the `configs` of the topic.
+
+    Raises AuthorizationFailed where the topic does not show its configs: numbers would become texts.
+    """
+    from api.wire.csv_rows import names_of_json
+    from log_tables.columns.declaration import parse
+
+    if _COLUMNS not in configs:
+        raise AuthorizationFailed(
+            f"the columns that topic {topic!r} declares say which fields of CSV are numbers, and you may not "
+            "read them; ask for an ACL DescribeConfigs of the topic, or send NDJSON"
+        )
+    return names_of_json(parse(configs[_COLUMNS]))
 
 
 def _separator(text: str, form: Format) -> bytes:

@@ -1,42 +1,52 @@
-"""The input of `lakelog produce`, cut into records, with the key and the time of each."""
+"""The input of `lakelog produce`, cut into records, with the key and the time of each.
 
-import codecs
+The code that reads the bodies of the gateway defines a row of CSV and a line of JSON: a file has the values
+that the same bytes have at `/topics/{topic}/values`. Rows of Parquet become JSON as answers of SQL do.
+"""
+
 import json
-from collections.abc import Iterable, Iterator
+import math
+import re
+from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from lakelog.cli.common import iso_ms
 from lakelog.cli.source import Format, Source, opened
 from log_tables.errors import InvalidArgument, RecordTooLarge
-from log_tables.limits import LINE_MAX_BYTES, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.json_values import json_rows
+from log_tables.limits import LINE_MAX_BYTES, TIMESTAMP_BOUNDS, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
-Fields = dict[str, Any] | None
-"""The fields of a record, with its key and time among them; those of a line of JSON are Raw. None for a line
-of text, which has no fields.
-"""
+_PARQUET_ROWS = 10_000
+"""Rows that are read and become JSON at once."""
+
+_NUMBER = re.compile(r"-?[0-9]+")
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Row(NamedTuple):
     """A record of the input. `place` says where it is there, for people."""
 
     place: str
-    value: bytes
+    value: bytes | None
     key: bytes | None
     timestamp_ms: int | None
 
 
 class Fill(NamedTuple):
-    """Where the key and the time of a record are, and how many bytes key and value may have."""
+    """Where the key and the time of a record are, and how many bytes key and value may have.
+
+    `of_json` names the columns of CSV that have JSON in their fields.
+    """
 
     key_field: str | None
     key_separator: bytes | None
     timestamp_field: str | None
     max_bytes: int
+    of_json: Collection[str] = ()
 
 
 def total(source: Source) -> int | None:
@@ -52,24 +62,26 @@ def total(source: Source) -> int | None:
 def read(source: Source, fill: Fill, skip: int = 0) -> Iterator[Row]:
     """The records after the first `skip`. Raises InvalidArgument, RecordTooLarge, which say where."""
     seen = 0
-    for seen, (place, value, fields) in enumerate(_cut(source), 1):
+    for seen, (place, value) in enumerate(_cut(source, fill.of_json), 1):
         if seen > skip:
-            yield _filled(place, value, fields, fill)
+            row = _filled(place, value, fill)
+            is_tombstone = value == b"null" and source.form is not Format.LINES
+            yield row._replace(value=None) if is_tombstone else row
     if seen < skip:
         raise InvalidArgument(
             f"{source.file} has {seen} records, so --skip {skip} leads beyond its end; skip fewer"
         )
 
 
-def _filled(place: str, value: bytes, fields: Fields, fill: Fill) -> Row:
+def _filled(place: str, value: bytes, fill: Fill) -> Row:
+    key, stamp_ms = None, None
     try:
-        for name in (fill.key_field, fill.timestamp_field):
-            if name is not None:
-                _check_once(value, fields, name)
-        key = None if fill.key_field is None else _key(fields, fill.key_field)
         if fill.key_separator is not None:
             key, value = _split(value, fill.key_separator)
-        stamp_ms = None if fill.timestamp_field is None else time_ms(fields, fill.timestamp_field)
+        if fill.key_field is not None:
+            key = _field(value, fill.key_field)
+        if fill.timestamp_field is not None:
+            stamp_ms = time_ms(_field(value, fill.timestamp_field), fill.timestamp_field)
     except InvalidArgument as error:
         raise InvalidArgument(f"{place}: {error}") from None
     size = len(value) + len(key or b"")
@@ -80,98 +92,94 @@ def _filled(place: str, value: bytes, fields: Fields, fill: Fill) -> Row:
     return Row(place, value, key, stamp_ms)
 
 
-_Cut = Iterator[tuple[str, bytes, Fields]]
+_Cut = Iterator[tuple[str, bytes]]
 
 
-def _cut(source: Source) -> _Cut:
+def _cut(source: Source, of_json: Collection[str]) -> _Cut:
     try:
         with opened(source) as stream:
-            if source.form is Format.PARQUET:
-                parquet = pq.ParquetFile(source.file)
-                _check_names(source, parquet.schema_arrow.names)
-                yield from _columns(parquet.iter_batches(batch_size=10_000))
-            elif source.form is Format.CSV:
-                # Whole: a column's type is that of all its rows, and the last one may change it.
-                table = pyarrow.csv.read_csv(stream)
-                _check_names(source, table.column_names)
-                yield from _columns(table.to_batches(max_chunksize=10_000))
-            else:
-                yield from _lines(stream, source.form)
+            match source.form:
+                case Format.PARQUET:
+                    yield from _parquet(source)
+                case Format.CSV:
+                    yield from _csv(stream, of_json)
+                case Format.NDJSON:
+                    yield from _ndjson(stream)
+                case Format.LINES:
+                    for number, line in _lines(stream):
+                        yield f"line {number}", line.rstrip(b"\r\n")
     except pa.ArrowException as error:
         raise InvalidArgument(f"{source.file} is not {source.form.value}: {error}") from None
 
 
-def _check_names(source: Source, names: list[str]) -> None:
-    """Raise InvalidArgument when two columns have one name: an object has one field of it."""
+def _parquet(source: Source) -> _Cut:
+    parquet = pq.ParquetFile(source.file)
+    names = parquet.schema_arrow.names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InvalidArgument(
             f"{source.file} has {names.count(twice)} columns named {twice!r}; give each a name of its own"
         )
-
-
-def _columns(batches: Iterable[pa.RecordBatch]) -> _Cut:
     number = 0
-    for batch in batches:
-        for index in range(batch.num_rows):
+    for batch in parquet.iter_batches(batch_size=_PARQUET_ROWS):
+        for text in json_rows(batch, number):
             number += 1
-            try:
-                (fields,) = batch.slice(index, 1).to_pylist()
-                yield f"row {number}", msgspec.json.encode(fields), fields
-            except (TypeError, ValueError, OverflowError) as error:
-                raise InvalidArgument(f"row {number} cannot be JSON ({error}); convert it") from None
+            yield f"row {number}", text
 
 
-def _lines(stream: BinaryIO, form: Format) -> _Cut:
+def _csv(stream: BinaryIO, of_json: Collection[str]) -> _Cut:
+    from api.wire.values import rows_of_csv  # it takes a while to load, which lines need not wait for
+
+    for number, text in enumerate(rows_of_csv(stream, of_json), 1):
+        yield f"row {number}", text
+
+
+def _ndjson(stream: BinaryIO) -> _Cut:
+    from api.wire.values import json_of_line
+
+    for number, line in _lines(stream):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(
+                f"line {number} is not JSON: it is not UTF-8 at byte {error.start}; fix it"
+            ) from None
+        if text := json_of_line(line, number):
+            yield f"line {number}", text
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     number = 0
     while line := stream.readline(LINE_MAX_BYTES + 1):
         number += 1
-        place = f"line {number}"
         if len(line) > LINE_MAX_BYTES:
-            raise InvalidArgument(f"{place} has more than {LINE_MAX_BYTES} bytes; is it text? split it")
-        text = line.rstrip(b"\r\n")
-        if number == 1 and form is Format.NDJSON:
-            text = text.removeprefix(codecs.BOM_UTF8)
-        if form is Format.LINES:
-            yield place, text, None
-        elif text.strip():
-            yield place, text, _object(text, place)
+            raise InvalidArgument(f"line {number} has more than {LINE_MAX_BYTES} bytes; is it text? split it")
+        yield number, line
 
 
-def _object(text: bytes, place: str) -> dict[str, Any]:
+def _field(value: bytes, name: str) -> bytes | None:
+    """The JSON of the field `name` as it stands in the object `value`; None for a null. Raises
+    InvalidArgument.
+    """
     try:
-        text.decode()
-        return _objects.decode(text)  # what is sent is the text: only a field that is used has to be a value
+        fields = _objects.decode(value)
     except msgspec.ValidationError:
-        raise InvalidArgument(
-            f"{place} is not a JSON object; fix it, or send it with --format lines"
-        ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(
-            f"{place} is not JSON ({error}); fix it, or send it with --format lines"
-        ) from None
+        raise InvalidArgument(f"the record is no JSON object with a field {name!r}; leave it out") from None
+    if name not in fields:
+        raise InvalidArgument(f"a record has no field {name!r}, only {', '.join(fields)}; name another")
+    _check_once(value, name)
+    text = bytes(fields[name])
+    return None if text == b"null" else text
 
 
-_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def _check_once(text: bytes, fields: Fields, name: str) -> None:
+def _check_once(text: bytes, name: str) -> None:
     """Raise InvalidArgument when the object `text` has the field `name` twice: which of them is it?"""
-    if fields is None or text.count(msgspec.json.encode(name)) < 2:
+    escaped = b"\\u" in text or b"\\/" in text  # so may the name be
+    if text.count(msgspec.json.encode(name)) < 2 and not escaped:
         return
     pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list, parse_int=str)
     if [each for each, _ in pairs].count(name) > 1:
         raise InvalidArgument(f"the record has the field {name!r} more than once; leave one")
-
-
-def _field(fields: Fields, name: str) -> Any:
-    if fields is None or name not in fields:
-        raise InvalidArgument(f"a record has no field {name!r}, only {', '.join(fields or ())}; name another")
-    value = fields[name]
-    try:
-        return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidArgument(f"the field {name!r} has no value that is understood ({error})") from None
 
 
 def _split(line: bytes, separator: bytes) -> tuple[bytes, bytes]:
@@ -182,31 +190,31 @@ def _split(line: bytes, separator: bytes) -> tuple[bytes, bytes]:
     return key, value
 
 
-def _key(fields: Fields, name: str) -> bytes | None:
-    """The field `name` as a key: text and bytes as they are, others as JSON. Raises InvalidArgument."""
-    value = _field(fields, name)
-    match value:
-        case None | bytes():
-            return value
-        case str():
-            return value.encode()
-        case _:
-            return msgspec.json.encode(value)
+def time_ms(text: bytes | None, name: str) -> int:
+    """The JSON `text` of the field `name` as milliseconds since 1970 UTC, cut down to whole ones.
 
-
-def time_ms(fields: Fields, name: str) -> int:
-    """The field `name` as milliseconds since 1970 UTC. Raises InvalidArgument."""
-    value = _field(fields, name)
+    A text is milliseconds, too, if it is a number: CSV has nothing else. Raises InvalidArgument.
+    """
+    shown = (text or b"null").decode()[:100]
     try:
-        match value:
-            case bool():
-                raise ValueError
-            case int() | float():
-                milliseconds = int(value)
-            case _:
-                milliseconds = iso_ms(str(value))
-    except (ValueError, OverflowError):
-        raise InvalidArgument(f"{name}={value!r} is not a time; use milliseconds or ISO-8601") from None
+        milliseconds = _milliseconds(msgspec.json.decode(text or b"null"))
+    except (ValueError, OverflowError, RecursionError, msgspec.DecodeError):
+        raise InvalidArgument(f"{name}={shown} is not a time; use milliseconds or ISO-8601") from None
     if not TIMESTAMP_MIN_US <= milliseconds * 1000 <= TIMESTAMP_MAX_US:
-        raise InvalidArgument(f"{name}={value!r} is outside the years 1 to 9999; use milliseconds since 1970")
+        raise InvalidArgument(f"{name}={shown} is outside {TIMESTAMP_BOUNDS}; use milliseconds")
     return milliseconds
+
+
+def _milliseconds(value: Any) -> int:
+    """Raises ValueError, OverflowError."""
+    match value:
+        case bool():
+            raise ValueError
+        case int() | float():
+            return math.floor(value)
+        case str() if _NUMBER.fullmatch(value):
+            return int(value)
+        case str():
+            return iso_ms(value)
+        case _:
+            raise ValueError

@@ -51,7 +51,7 @@ _REFUSED = {
 
 
 class Source(NamedTuple):
-    """An input and its format. `named` says that the user chose it, and so may be lines of any bytes."""
+    """An input and its format. `named` says that the user chose it: then NUL bytes do not tell of another."""
 
     file: Path
     form: Format
@@ -155,11 +155,7 @@ def _check(source: Source, first: bytes) -> None:
         raise InvalidArgument(
             f"{source.file} is {what}, not {source.form.value}; convert it, or name its --format"
         )
-    if (
-        b"\0" in first
-        and source.form is not Format.PARQUET
-        and not (source.named and source.form is Format.LINES)
-    ):
+    if b"\0" in first and source.form is not Format.PARQUET and not source.named:
         raise InvalidArgument(
             f"{source.file} holds bytes that are no text; name its --format (lines may hold any bytes)"
         )

@@ -6,7 +6,7 @@ from operator import index
 
 from log_tables.cluster.topic import check_public
 from log_tables.errors import InvalidRecord, RecordTooLarge
-from log_tables.limits import RECORD_HARD_MAX_BYTES, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import RECORD_HARD_MAX_BYTES, TIMESTAMP_BOUNDS, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -74,7 +74,7 @@ def check_record(value: object, key: object, headers: Iterable[object], timestam
             f"timestamp_ms is {type(timestamp_ms).__name__}, not int; give milliseconds since 1970"
         ) from None
     if not TIMESTAMP_MIN_US <= milliseconds * 1000 <= TIMESTAMP_MAX_US:
-        raise InvalidRecord(f"timestamp_ms={timestamp_ms} is outside the years 1 to 9999; use milliseconds")
+        raise InvalidRecord(f"timestamp_ms={timestamp_ms} is outside {TIMESTAMP_BOUNDS}; use milliseconds")
     for header in headers:
         _check_header(header)
 

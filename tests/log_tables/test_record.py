@@ -27,6 +27,7 @@ from log_tables.record import (
     int64s,
     largest_record,
     size_bound,
+    time_or_append_us,
     timestamp_array,
     to_records,
     with_offsets,
@@ -88,8 +89,30 @@ def test_a_time_that_no_reader_could_show_is_refused(wrong: int) -> None:
         ),
     ]
     for attempt in attempts:
-        with pytest.raises(InvalidRecord, match=f"the timestamp {wrong // 1000} ms is outside"):
+        shown = f"{wrong // 1000}.{wrong % 1000:03d}"  # so much of it is wrong
+        with pytest.raises(
+            InvalidRecord, match=f"the timestamp {shown} ms is outside the years 1 to 9999 wi"
+        ):
             attempt()
+
+
+def test_a_wrong_time_of_whole_milliseconds_is_shown_so() -> None:
+    with pytest.raises(InvalidRecord, match="the timestamp 253402300799001 ms is outside"):
+        timestamp_array(np.array([TIMESTAMP_MAX_US + 1_000]))
+
+
+@given(st.lists(st.integers(-3, 3) | st.integers(-4_000, 4_000) | st.none(), min_size=1), st.data())
+def test_a_time_of_minus_one_millisecond_is_none_and_nanoseconds_are_cut_down(
+    times: list[int | None], data: st.DataObject
+) -> None:
+    unit, nanoseconds = data.draw(st.sampled_from([("ms", 10**6), ("us", 10**3), ("ns", 1)]))
+    column = pa.array([0, *times], pa.timestamp(unit, "UTC"))[1:]
+    batch = input_batch_from_columns(pa.array([b""] * len(times)), now_us=NOW_US, timestamps=column)
+    cut = [None if each is None else each * nanoseconds // 1000 for each in times]
+    expected = [NOW_US if each in {None, -1_000} else each for each in cut]
+    assert int64s(batch.column("timestamp")).tolist() == expected
+    for time, time_us in zip(times, expected, strict=True):
+        assert unit != "ms" or time_or_append_us(time, NOW_US) == time_us
 
 
 def test_a_record_without_headers_has_null_headers() -> None:
@@ -115,7 +138,9 @@ def test_columns_that_are_missing_are_null_and_now() -> None:
         (pa.array([1, 2], pa.uint32()), [1000, 2000]),
         (pa.array([5, None], pa.timestamp("us", tz="UTC")), [5, NOW_US]),
         (pa.array([5, 6], pa.timestamp("ms")), [5000, 6000]),
-        (pa.array([5000, 6000], pa.timestamp("ns", tz="Europe/Berlin")), [5, 6]),
+        (pa.array([5000, 6999], pa.timestamp("ns", tz="Europe/Berlin")), [5, 6]),
+        (pa.array([-(2**63), -999], pa.timestamp("ns")), [-9_223_372_036_854_776, -1]),
+        (pa.array([-1, -2], pa.int64()), [NOW_US, -2000]),
         (pa.array([9, 5, 6], pa.timestamp("us", tz="UTC"))[1:], [5, 6]),
     ],
 )
@@ -141,7 +166,6 @@ def test_strings_are_taken_for_bytes_and_slices_stay_slices() -> None:
         {"timestamps": pa.array([1.5, 2.5])},
         {"timestamps": pa.array([2**63, 1], pa.uint64())},
         {"timestamps": pa.array([2**62, 1], pa.int64())},
-        {"timestamps": pa.array([1, 2], pa.timestamp("ns"))},
         {"headers": pa.array(["a", "b"])},
         {"headers": pa.array([[1], [2]])},
     ],

@@ -24,7 +24,6 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 _KNOWN_BITS = COMPRESSION_BITS | APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
-NO_TIMESTAMP = -1
 NONE_KNOWN = -1
 """The leader epoch, producer id, epoch and sequence of a batch that names none."""
 

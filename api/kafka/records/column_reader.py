@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from api.kafka.records.batch_header import NO_TIMESTAMP
 from api.kafka.records.errors import invalid, too_large
 from api.kafka.records.row_reader import (
     TIMESTAMP_MAX_MS,
@@ -24,7 +23,7 @@ from api.kafka.records.row_reader import (
 from api.kafka.records.run_reader import read_runs
 from api.kafka.records.varint import LONG, read_varint, read_varints
 from api.wire.room import Reserve
-from log_tables.record import HEADERS_TYPE, INPUT_SCHEMA, checked_timestamps
+from log_tables.record import HEADERS_TYPE, INPUT_SCHEMA, checked_timestamps, times_or_append_us
 
 _FEW = 16
 """So many headers, each of another record, are read faster together than one after the other."""
@@ -109,10 +108,7 @@ def _times(deltas: np.ndarray, base_ms: int, append_time_us: int) -> pa.Array:
         raise wrong_times(each for each in times if not TIMESTAMP_MIN_MS <= each[1] <= TIMESTAMP_MAX_MS)
     # The sum of two numbers of 64 bits that fits them is right, also where one of them is far outside.
     times_ms = deltas + np.int64(base_ms)
-    times_us = times_ms * 1000
-    if low <= NO_TIMESTAMP <= high:
-        times_us[times_ms == NO_TIMESTAMP] = append_time_us
-    return checked_timestamps(times_us)
+    return checked_timestamps(times_or_append_us(times_ms * 1000, append_time_us))
 
 
 @dataclass(slots=True)

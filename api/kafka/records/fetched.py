@@ -8,12 +8,12 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from api.kafka.records.batch_header import APPEND_TIME_BIT, HEADER_BYTES, NO_TIMESTAMP, header_of
+from api.kafka.records.batch_header import APPEND_TIME_BIT, HEADER_BYTES, header_of
 from api.kafka.records.column_writer import sizes_of, write_columns
 from api.kafka.records.compression import Compression, deflate
 from api.kafka.records.row_writer import write_rows
 from log_tables.layout import OFFSET, TIMESTAMP
-from log_tables.limits import MIB
+from log_tables.limits import MIB, NO_TIMESTAMP_MS
 from log_tables.record import batch_bytes, cut, int64s
 
 BATCH_BYTES = 1 * MIB
@@ -56,7 +56,7 @@ def encode_batches(
         end = end_offset if following is None else part.last_offset + 1
         made.append(_encoded(part, end, compression, append_time))
     if not made and first_offset < end_offset:
-        nothing = _Batch(first_offset, first_offset, (NO_TIMESTAMP, NO_TIMESTAMP), 0, b"")
+        nothing = _Batch(first_offset, first_offset, (NO_TIMESTAMP_MS, NO_TIMESTAMP_MS), 0, b"")
         made.append(_encoded(nothing, end_offset, Compression.NONE, append_time))
     return made
 

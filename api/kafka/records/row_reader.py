@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from itertools import islice
 
-from api.kafka.records.batch_header import NO_TIMESTAMP
 from api.kafka.records.errors import BatchError, InvalidBatch, invalid
 from api.kafka.records.varint import LONG, read_varint
 from api.wire.room import Reserve
-from log_tables.limits import CULPRITS_MAX, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import CULPRITS_MAX, TIMESTAMP_BOUNDS, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.record import time_or_append_us
 from log_tables.rows import Rows
 
 TIMESTAMP_MIN_MS = -(-TIMESTAMP_MIN_US // 1000)
@@ -39,7 +39,7 @@ def read_rows(
             time_ms = base_ms + delta
             if not TIMESTAMP_MIN_MS <= time_ms <= TIMESTAMP_MAX_MS:
                 wrong.append((index, time_ms))
-            times_us.append(append_time_us if time_ms == NO_TIMESTAMP else time_ms * 1000)
+            times_us.append(time_or_append_us(time_ms, append_time_us))
             delta, at = read_varint(body, at)
             if delta != index:
                 raise invalid(f"the record {index} has the offset delta {delta}; send them in order")
@@ -78,7 +78,7 @@ def misfit(index: int) -> InvalidBatch:
 def wrong_times(times_ms: Iterable[tuple[int, int]]) -> InvalidBatch:
     """The error of times that other readers could not show, each with the place of its record."""
     culprits = [
-        (index, f"the timestamp {time_ms} ms is outside the years 1 to 9999; send milliseconds since 1970")
+        (index, f"the timestamp {time_ms} ms is outside {TIMESTAMP_BOUNDS}; send milliseconds since 1970")
         for index, time_ms in islice(times_ms, CULPRITS_MAX)
     ]
     return InvalidBatch(BatchError.INVALID_TIMESTAMP, culprits[0][1], culprits)
