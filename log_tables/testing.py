@@ -202,7 +202,7 @@ class FaultyStore(StoreWrapper):
             self.dead = True
             raise
         except OutcomeUnknown as error:
-            if operation in _KNOWN:
+            if operation in _KNOWN or failure is not answer_lost:
                 raise
             raise StoreUnavailable(error.message) from None  # nobody else could notice that it was done
 
