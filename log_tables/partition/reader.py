@@ -16,7 +16,7 @@ from log_tables.layout import HEADERS, OFFSET, TIMESTAMP
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.partition.read_plan import ReadPlan, check_offset, planned
 from log_tables.partition.remote import RemoteRoot, RemoteTier
-from log_tables.record import RECORD_SCHEMA, int64s, timestamp_text
+from log_tables.record import RECORD_SCHEMA, int64s, timestamp_text, timestamp_us
 from log_tables.segments import segment as segments
 from log_tables.segments.replaced import read_on
 from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits
@@ -276,16 +276,17 @@ class PartitionReader:
         snapshot = self.snapshot
         snapshot = self._log_from(snapshot, snapshot.log_start)
         live = snapshot.segments[snapshot.first_segment(snapshot.log_start) :]
-        latest = max((segment.max_timestamp for segment in live), default="")
         best: tuple[int, int] | None = None
-        for segment in live:
-            if segment.max_timestamp != latest:
-                continue
+        for segment in sorted(live, key=lambda each: each.max_timestamp, reverse=True):
+            # The bound of a segment may be the time of a deleted record, and is rounded up.
+            if best is not None and timestamp_us(segment.max_timestamp) < best[1]:
+                break
             for batch in self._times(snapshot, segment):
                 times = int64s(batch.column(TIMESTAMP))
-                if len(times) and (best is None or int(times.max()) > best[1]):
+                if len(times):
                     place = int(times.argmax())
-                    best = int(int64s(batch.column(OFFSET))[place]), int(times[place])
+                    found = int(int64s(batch.column(OFFSET))[place]), int(times[place])
+                    best = found if best is None else max(best, found, key=lambda each: (each[1], -each[0]))
         return best
 
 

@@ -298,3 +298,7 @@ def test_the_record_with_the_latest_time_is_the_first_of_those_that_have_it(part
     assert partition.latest_record() == (2, 9_000)
     partition.truncate(3)
     assert partition.latest_record() == (4, 8_999)
+    for times in ([9_500, 100], [500], [400]):
+        partition.append([AppendRequest(Rows([b"x"] * len(times), times))])
+    partition.truncate(7)
+    assert partition.latest_record() == (8, 500), "the time of a deleted record bounds its segment still"
