@@ -75,6 +75,7 @@ class _TopicWriter:
     sticky: StickyPartitioner = field(default_factory=StickyPartitioner)
     accumulators: dict[int, Accumulator] = field(default_factory=dict)
     claims: "dict[int, asyncio.Task[None]]" = field(default_factory=dict)
+    releases: "dict[int, asyncio.Task[None]]" = field(default_factory=dict)
 
     def is_committing(self, partition: int) -> bool:
         accumulator = self.accumulators.get(partition)
@@ -264,9 +265,17 @@ class Writer:
 
     async def release(self, topic: Topic, partition: int) -> None:
         """Commit the records that wait for a partition, then stop leading it; nothing if it is not led."""
-        accumulator = self._route(topic).accumulators.pop(partition, None)
-        if accumulator is not None:
-            await accumulator.release()
+        route = self._route(topic)
+        if partition not in route.releases and partition in route.accumulators:
+            route.releases[partition] = shared_task(self._release(route, partition))
+        if partition in route.releases:
+            await asyncio.shield(route.releases[partition])
+
+    async def _release(self, route: _TopicWriter, partition: int) -> None:
+        try:
+            await route.accumulators[partition].release()
+        finally:
+            del route.accumulators[partition], route.releases[partition]
 
     async def forget(self) -> None:
         """Drop the state of deleted topics as soon as nothing is under way there."""
@@ -279,6 +288,8 @@ class Writer:
 
     async def _claim(self, topic: Topic, route: _TopicWriter, partition: int, broker: int) -> None:
         try:
+            if partition in route.releases:  # its end would end a term that begins before it
+                await asyncio.wait((route.releases[partition],))
             loop = asyncio.get_running_loop()
             log = await loop.run_in_executor(self.claiming, self._cluster.claim, topic, partition, broker)
             if partition not in route.accumulators:

@@ -22,7 +22,8 @@ from log_tables.errors import NotLeader, TopicDeleted, UnknownTopic
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.store.store import Store, open_store
-from log_tables.testing import Fault, FaultyStore, refused
+from log_tables.testing import Fault, FaultyStore, HoldingStore, refused
+from tests.kit.support import wait_until
 
 
 def batch(*values: bytes) -> pa.RecordBatch:
@@ -202,6 +203,34 @@ def test_what_comes_while_a_partition_is_released_is_not_lost_in_silence(store_r
             accumulator.add(AppendRequest(batch(b"late")))
 
     run(store_root, scenario)
+
+
+def test_a_claim_waits_for_the_release_before_it(store_root: Path) -> None:
+    """Else the end of the old term would be that of the new one, and fail all that came in it."""
+    store = HoldingStore(open_store(store_root), "partition=0/", {"put_if_absent"})
+
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        topic = cluster.topic("t")
+        log = (await writer.accumulator_for(topic, 0)).partition
+        store.hold()
+        first = asyncio.create_task(append(writer, topic, (0, b"a")))
+        await asyncio.to_thread(wait_until, lambda: store.held == 1, "its commit is under way")
+        releasing = asyncio.create_task(writer.release(topic, 0))
+        await asyncio.to_thread(wait_until, lambda: not writer.leads(topic, 0), "it is being released")
+        claiming = asyncio.create_task(writer.accumulator_for(topic, 0))
+        await asyncio.wait((claiming,), timeout=0)
+        store.let_go()
+        accumulator = await claiming
+        term = log.term
+        await releasing
+        assert accumulator.leading
+        assert log.term == term
+        assert await first == [Appended(0, 0, 1)]
+        assert await append(writer, topic, (0, b"b")) == [Appended(0, 1, 1)]
+        await asyncio.gather(writer.release(topic, 0), writer.release(topic, 0))
+        assert writer.led_partitions() == []
+
+    run(store, scenario)
 
 
 def test_records_without_a_key_stay_among_the_partitions_that_are_named(store_root: Path) -> None:
