@@ -156,7 +156,7 @@ class AsyncClient:
     async def _answer(self, asked: Request | float | Future[None]) -> Any:
         """The answer that a call is sent, or thrown if it is an error."""
         if isinstance(asked, float):
-            return await asyncio.to_thread(self._clock.pause, asked)
+            return await self._clock.wait(asked)
         if isinstance(asked, Future):
             return await asyncio.shield(asyncio.wrap_future(asked))  # others wait for it, too
         return await self._response(asked)

@@ -1,13 +1,15 @@
 """Both faces of a client against a real gateway: topics, offsets, reading, an error for each refusal."""
 
+import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
 import httpx
 import pytest
 
-from lakelog import Client, Record
+from lakelog import AsyncClient, Client, Record
 from lakelog.client.client import READ_BYTES, Offsets
 from log_tables import errors
 from log_tables.clock import ManualClock
@@ -191,6 +193,23 @@ def test_a_request_that_may_be_repeated_is_repeated(face: Face) -> None:
     client, seen = answering(face, busy, refusal(503, 50003), busy, httpx.Response(200, json=["t"]))
     assert client.topics() == ["t"]
     assert len(seen) == 4
+
+
+class NoThreads(ThreadPoolExecutor):
+    def submit(self, /, *_: Any, **__: Any) -> Any:
+        raise AssertionError("the threads of an event loop are those of the program")
+
+
+def test_pauses_on_an_event_loop_need_no_thread_of_it() -> None:
+    answers = iter([refusal(503, 50003), refusal(503, 50003), httpx.Response(200, json=["t"])])
+
+    async def asked() -> list[str]:
+        asyncio.get_running_loop().set_default_executor(NoThreads())
+        transport = httpx.MockTransport(lambda _: next(answers))
+        async with AsyncClient(transport=transport, clock=ManualClock()) as client:
+            return await client.topics()
+
+    assert asyncio.run(asked()) == ["t"]
 
 
 @pytest.mark.parametrize(
