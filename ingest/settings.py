@@ -429,12 +429,13 @@ class Settings(BaseSettings):
     @classmethod
     def _written_as_json(cls, value: object) -> object:
         """A flag is text: it holds the options as the environment does, as a JSON object."""
-        if not isinstance(value, str):
-            return value
         try:
-            return json.loads(value)
+            found = json.loads(value) if isinstance(value, str) else value
         except json.JSONDecodeError:
             raise ValueError("write the options as a JSON object") from None
+        if not isinstance(found, dict):
+            return found
+        return {name: json.dumps(each) if isinstance(each, bool) else each for name, each in found.items()}
 
     @field_validator(
         "allowed_hosts", "authentication_methods", "cors_allowed_origins", "oidc_algorithms", mode="before"
@@ -592,11 +593,15 @@ def _explain_one(problem: ErrorDetails, layers: dict[str, dict[str, Any]]) -> st
     name = str(problem["loc"][0])
     within = ".".join(map(str, problem["loc"][1:]))
     if within and name in SECRET:
-        return f"setting {name}: {within}: {reason}; docs/operating.md lists what it may have"
+        return f"setting {name}: {within}: {reason}; docs/operating.md of the sources lists what it may have"
     source = next((layer for layer, values in layers.items() if name in values), "file")
     if problem["type"] == "extra_forbidden":
         close = get_close_matches(name, Settings.model_fields, n=1)
-        hint = f"; did you mean {close[0]}?" if close else "; docs/operating.md lists the settings"
+        hint = (
+            f"; did you mean {close[0]}?"
+            if close
+            else "; docs/operating.md of the sources lists the settings"
+        )
         return f"unknown setting {name} ({source}){hint}"  # its value may be a secret
     shown = "…" if name in SECRET else repr(problem["input"])
     return f"setting {name} = {shown} ({source}): {reason}"

@@ -56,6 +56,12 @@ _CLIENT_OPTIONS = frozenset(
 )
 """Options of the connection: delta-rs takes them with those of the store, obstore in a separate mapping."""
 
+_ENDPOINTS = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url")
+"""Names of the option for where an S3 store is, those that are used first."""
+
+_TRUE = frozenset(("true", "1", "yes", "on", "t", "y"))
+"""As obstore reads a switch."""
+
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
 _ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")
 
@@ -203,8 +209,18 @@ def _connect(url: str, options: Mapping[str, str]) -> obstore.store.ObjectStore:
             client[short] = value
         else:
             config[name] = value
+    if url.startswith("s3"):
+        _check_scheme(config, client)
     retries = {"max_retries": STORE_RETRIES_MAX, "retry_timeout": timedelta(seconds=STORE_RETRY_LIMIT_S)}
     return from_url(url, config=config, client_options=client, retry_config=retries)  # type: ignore[call-overload,no-any-return]
+
+
+def _check_scheme(config: Mapping[str, str], client: Mapping[str, str]) -> None:
+    """Raise ValueError for an endpoint without TLS where it is not said that this is meant."""
+    given = {name.lower(): value for name, value in (*os.environ.items(), *config.items())}
+    endpoint = next((given[name] for name in _ENDPOINTS if given.get(name)), "")
+    if endpoint.lower().startswith("http://") and client.get("allow_http", "").lower() not in _TRUE:
+        raise ValueError(f"the endpoint {endpoint} is not https; set the option allow_http to true for it")
 
 
 @contextmanager

@@ -108,6 +108,14 @@ def test_a_mistake_in_the_store_options_does_not_show_secrets() -> None:
     assert "hush" not in repr(Settings(store_options={"secret_access_key": "hush"}))
 
 
+def test_a_switch_of_the_store_is_text_or_true(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LAKELOG_STORE_OPTIONS", '{"allow_http": true, "region": "eu"}')
+    assert load_settings().store_options == {"allow_http": "true", "region": "eu"}
+    monkeypatch.delenv("LAKELOG_STORE_OPTIONS")
+    (tmp_path / "a.toml").write_text('store_options = {allow_http = false, timeout = "9s"}')
+    assert load_settings(str(tmp_path / "a.toml")).store_options == {"allow_http": "false", "timeout": "9s"}
+
+
 def test_every_setting_is_described_and_documented() -> None:
     documented = re.findall(r"^\| `(\w+)` \|", OPERATING.read_text("utf-8"), re.MULTILINE)
     assert sorted(set(Settings.model_fields)) == sorted(

@@ -96,6 +96,16 @@ def impostor_options(endpoint: str) -> dict[str, str]:
     return {"aws_endpoint": endpoint, "allow_http": "true", **keys}
 
 
+@pytest.mark.parametrize("name", ["endpoint", "aws_endpoint", "AWS_ENDPOINT_URL"])
+def test_an_endpoint_without_tls_has_to_be_meant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"region": "us-east-1", name: "http://127.0.0.1:1"}
+    for given in ({}, {"allow_http": "false"}):
+        with pytest.raises(InvalidArgument, match=r"127\.0\.0\.1:1 is not https; set the option allow_http"):
+            open_store("s3://bucket", options | given, create=False)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    open_store("s3://bucket", options, create=False)
+
+
 def test_a_store_that_ignores_the_condition_of_a_put_is_refused(
     impostor: tuple[str, dict[int, int]],
 ) -> None:
