@@ -2,7 +2,7 @@
 
 import base64
 from typing import Annotated
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -68,8 +68,10 @@ def begun(here: Gateway, cookie: str, following: str) -> Response:
 
 def local_path(path: str) -> str:
     """`path` if it is one of the console, else its entry: a login leads to no other place."""
-    inside = path == ENTRY or path.startswith((ENTRY + "/", ENTRY + "?"))
-    return path if inside and path.isprintable() and "\\" not in path else ENTRY
+    named, _, _ = path.partition("?")
+    steps = unquote(named).split("/")
+    inside = named == ENTRY or (named.startswith(ENTRY + "/") and not {"", ".", ".."} & {*steps[2:]})
+    return path if inside and path.isprintable() and "\\" not in unquote(named) else ENTRY
 
 
 def login_form(

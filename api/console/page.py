@@ -77,6 +77,7 @@ def render(
         "principal": ""
         if asked is None or asked.context.principal is ANONYMOUS
         else asked.context.principal.name,
+        "is_open": here.access.is_open,
         "csrf": here.sessions.csrf_token(cookie) if cookie else "",
         "has_session": cookie is not None,
         "now_ms": here.clock.now_ms(),

@@ -262,7 +262,15 @@ def listen(host: str, port: int, shared: bool = False) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listener.bind(address)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise OSError(
+            f"{at} cannot be listened on ({error.strerror}); stop what listens there, which may be another "
+            "gateway, or choose another address or port, such as --port 0"
+        ) from None
     return listener
 
 

@@ -291,7 +291,7 @@ class Group:
         check_public(at.topic)
         topic = self.topics.get(at.topic)
         if topic is None:
-            raise UnknownTopic(f"there is no topic {at.topic!r}; create it first")
+            raise UnknownTopic(f"there is no topic {at.topic!r}; check its name, or create it")
         if not 0 <= at.partition < topic.partitions:
             raise UnknownPartition(
                 f"topic {at.topic} has no partition {at.partition}; it has 0 to {topic.partitions - 1}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.common import Data, Json, console, pairs, print_json, print_table, progress_console
+from lakelog.cli.common import Data, Json, console, counted, pairs, print_json, print_table, progress_console
 from log_tables.clock import SystemClock, timer
 from log_tables.errors import InvalidArgument, LakelogError
 
@@ -67,7 +67,7 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     set_: Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="Any other setting.")] = [],  # noqa: B006
     json: Json = False,
 ) -> None:
-    """Keep the tables small and fast. docs/maintenance.md says what each job does and costs."""
+    """Keep the tables small and fast. docs/maintenance.md of the sources has what each job costs."""
     if [once, every is not None, dry_run].count(True) != 1:
         raise InvalidArgument("choose one of --once, --every TIME and --dry-run")
     if topic is not None and not dry_run:
@@ -130,7 +130,7 @@ class _Report:
         console().print(_sentence(outcome))
 
     def done(self, partitions: int, seconds: float) -> None:
-        console().print(f"{partitions} partitions changed in {seconds:.1f} s")
+        console().print(f"{counted(partitions, 'partition')} changed in {seconds:.1f} s")
 
     def problem(self, text: str) -> None:
         progress_console().print(f"lakelog: {text}")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from lakelog.cli.common import CommandGroup, Data, Json, console, pairs, print_json, progress_console
+from lakelog.cli.common import CommandGroup, Data, Json, console, counted, pairs, print_json, progress_console
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
@@ -65,8 +65,9 @@ def copy(
         )
     else:
         console().print(
-            f"copied {copied.topics} topics, {copied.records:,} records in {copied.segments:,} segments, "
-            f"{copied.bytes:,} bytes; the cluster id is {copied.cluster_id}"
+            f"copied {counted(copied.topics, 'topic')}, {counted(copied.records, 'record')} in "
+            f"{counted(copied.segments, 'segment')}, {counted(copied.bytes, 'byte')}; the cluster id is "
+            f"{copied.cluster_id}"
         )
 
 

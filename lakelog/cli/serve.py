@@ -47,7 +47,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as --set linger_ms=0."),
     ] = [],  # noqa: B006 -- typer copies it
 ) -> None:
-    """Run a gateway until SIGTERM or Ctrl-C. docs/operating.md lists every setting."""
+    """Run a gateway until SIGTERM or Ctrl-C. docs/operating.md of the sources lists every setting."""
     with _ended_in_order():
         from ingest.settings import load_settings
 

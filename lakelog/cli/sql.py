@@ -35,6 +35,8 @@ def sql(
     are text; those that are not UTF-8 are base64, and called key_base64 and value_base64.
     """
     statement = _statement(query, file)
+    if not statement.strip():
+        raise InvalidArgument("the SQL is empty; write a query, such as SHOW TABLES")
     with _without_pandas():
         from log_tables.cluster.cluster import Cluster
         from log_tables.sql.query import query_stream

@@ -209,7 +209,7 @@ class Cluster:
             self.refresh()
             found = self._topics.get(name)
         if found is None:
-            raise UnknownTopic(f"there is no topic {name!r}; create it first")
+            raise UnknownTopic(f"there is no topic {name!r}; check its name, or create it")
         return found
 
 

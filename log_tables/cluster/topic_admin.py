@@ -349,7 +349,7 @@ def _check_partitions(count: int) -> None:
 
 def _live(name: str, known: TopicRecord | None) -> TopicRecord:
     if known is None or not known.live:
-        raise UnknownTopic(f"there is no topic {name!r}; create it first")
+        raise UnknownTopic(f"there is no topic {name!r}; check its name, or create it")
     return known
 
 

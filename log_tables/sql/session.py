@@ -246,7 +246,7 @@ class Session:
         said = " ".join(_WRAPPED.sub("", str(error)).split())[:_SAID_MAX_CHARS]
         unknown = _UNKNOWN_TABLE.search(said)
         if unknown is None:
-            return InvalidArgument(f"the SQL cannot be answered: {said}; correct it")
+            return InvalidArgument(f"the SQL cannot be answered: {said}")
         known, others = _listed(sorted(self._topics)) or "no topics", " and ".join(self._tables)
         return InvalidArgument(
             f"there is no topic {unknown['name']!r}; there are {known}, and the tables {others}; put double "

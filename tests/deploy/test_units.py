@@ -114,7 +114,7 @@ def test_both_commands_run_and_end_in_order(machine: Machine) -> None:
                 lambda: answers(f"http://127.0.0.1:{machine.metrics_port}/metrics"), "the maintenance answers"
             )
             assert maintenance.stdout is not None
-            assert "partitions changed" in maintenance.stdout.readline()
+            assert " changed in " in maintenance.stdout.readline()
             assert ended(maintenance) == 0
         assert ended(gateway) == 0
     assert (machine.directory / "state" / "root").is_dir()

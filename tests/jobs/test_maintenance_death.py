@@ -126,7 +126,7 @@ class Scene:
                 stderr=log,
                 start_new_session=True,
             )
-        self._begun = self._said().count(" partitions changed in ")
+        self._begun = self._said().count(" changed in ")
 
     def _said(self) -> str:
         return self._log.read_text(errors="replace")
@@ -137,7 +137,7 @@ class Scene:
 
     def await_run(self) -> None:
         """Wait until the scheduler has completed a run."""
-        self._await(lambda: self._said().count(" partitions changed in ") > self._begun, "a run is complete")
+        self._await(lambda: self._said().count(" changed in ") > self._begun, "a run is complete")
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
         wait_until(lambda: condition() or self.scheduler.poll() is not None, what, WAIT_S)

@@ -143,7 +143,7 @@ def _settings(
     check_resource(client, Operation.DESCRIBE_CONFIGS, asked.resource_type, name)
     if asked.resource_type == ConfigResourceType.TOPIC:
         if topic is None:
-            raise UnknownTopic(f"there is no topic {name[:249]!r}; create it first")
+            raise UnknownTopic(f"there is no topic {name[:249]!r}; check its name, or create it")
         return _of_topic(topic.config)
     if name == "":
         return iter(())  # Kafka's defaults for all brokers: a gateway has settings of its own alone

@@ -182,6 +182,11 @@ def test_pages_lead_to_the_login_and_programs_hear_401(house: House) -> None:
             "javascript:1",
         ),
         *("/consoles", "", "/topics", "/console\\evil", "/console/\x00"),
+        "/console/../../x",
+        "/console/%2e%2e/x",
+        "/console/..%2Fx",
+        "/console//evil.example",
+        "/console/topics/.?x=1",
     ],
 )
 def test_a_login_leads_to_no_other_place(path: str) -> None:

@@ -183,7 +183,7 @@ def test_a_run_says_what_it_did(run: Run, root: Root) -> None:
     shown = lines(run("--once", "--job", "retention"))
     told = r"retention old-0: 10 files to 0, [0-9,]{5} bytes to 0, 20 records in \d\.\d s"
     assert re.fullmatch(told, shown[0])
-    assert shown[1].startswith("1 partitions changed in ")
+    assert shown[1].startswith("1 partition changed in ")
     assert lines(run("--once", "--job", "retention"))[0].startswith("0 partitions changed in ")
 
 
@@ -247,14 +247,14 @@ def said(process: "subprocess.Popen[str]", what: str) -> None:
 
 
 def test_it_runs_until_it_is_told_to_end(scheduler: "subprocess.Popen[str]") -> None:
-    said(scheduler, "1 partitions changed")
+    said(scheduler, "1 partition changed")
     said(scheduler, "0 partitions changed")
     scheduler.send_signal(SIGTERM)
     assert scheduler.wait() == 0
 
 
 def test_it_ends_with_who_has_started_it(scheduler: "subprocess.Popen[str]") -> None:
-    said(scheduler, "1 partitions changed")
+    said(scheduler, "1 partition changed")
     assert scheduler.stdin is not None
     scheduler.stdin.close()
     assert scheduler.wait() == 0
@@ -274,7 +274,7 @@ def test_a_program_that_waits_for_what_was_done_hears_of_it_at_once(root: Root) 
 
 def test_it_is_measured(scheduler: "subprocess.Popen[str]") -> None:
     assert scheduler.stderr is not None
-    said(scheduler, "1 partitions changed")
+    said(scheduler, "1 partition changed")
     (url,) = (word for word in scheduler.stderr.readline().split() if word.startswith("http"))
     said(scheduler, "0 partitions changed")
     found = httpx.get(url).text.splitlines()

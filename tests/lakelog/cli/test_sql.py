@@ -18,6 +18,11 @@ from log_tables.record import Record
 from tests.kit.cli import FAILED, USAGE, Run, lines, printed, wrong
 
 
+def test_without_a_query_it_says_so(run: Run, root: Path) -> None:
+    for asked in (("sql", "  "), ("sql",), ("sql", "--file", "-")):
+        wrong(run(*asked, "--data", str(root), stdin=b"\n"), USAGE, "the SQL is empty")
+
+
 def test_a_question_is_answered_from_the_files(run: Run, root: Path) -> None:
     query = 'SELECT "partition", max("offset") AS last, count(*) AS n FROM sales GROUP BY 1 ORDER BY 1'
     assert printed(run("sql", query, "--data", str(root), "--format", "json")) == [
