@@ -24,6 +24,9 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.limits import SMALL_BODIES_MAX_BYTES, SMALL_BODY_FREE_BYTES
 
+ROOM = "room"
+"""The duty that fails while the disk of the root is full."""
+
 
 @dataclass(slots=True)
 class ChangeCount:

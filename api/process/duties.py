@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from api.gateway import Gateway
+from api.gateway import ROOM, Gateway
 from api.metrics import TableSize
 from api.process.credential_duty import CredentialDuty, KeyReportDuty
 from api.process.fold_duty import FoldDuty
@@ -51,9 +51,6 @@ LAGS_INTERVAL_S = 5.0
 
 ROOM_INTERVAL_S = 2.0
 """How often it is looked how much room the disk of the root has."""
-
-ROOM = "room"
-"""The duty that fails while that disk is full."""
 
 TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
 """A temporary file that is older belongs to a put that was killed: none takes nearly as long."""

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.console.page_route import has_console, wants_page
 from api.errors import error_responses
-from api.process.duties import ROOM
+from api.gateway import ROOM
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from log_tables.errors import NotLeader, StoreUnavailable

@@ -8,9 +8,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from api.gateway import ROOM
 from api.metrics import INTERNAL_TOPICS, OTHER_TOPICS, TOPIC_LABELS_MAX, Metrics, TableSize
 from api.process.app import create_app
-from api.process.duties import ROOM, check_room
+from api.process.duties import check_room
 from api.process.server import open_gateway
 from ingest.settings import Settings
 from log_tables.layout import METADATA_DIRECTORY
