@@ -3,9 +3,10 @@
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from itertools import islice
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from queue import Queue
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ import typer
 
 from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, iso_ms, security_options
 from lakelog.cli.record_format import Print, formatted, json_line, value_line
-from log_tables.errors import InvalidArgument
+from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.limits import MIB
 from log_tables.topic_partition import TopicPartition
 
@@ -29,6 +30,9 @@ IDLE_MS = 1_000
 """How long one poll of a group's member waits; without --follow the command ends when nothing came for it."""
 
 POLL_BYTES = 16 * MIB
+
+LOOK_S = 2.0
+"""How often --follow looks for partitions that were added."""
 
 
 def consume(  # noqa: PLR0913, PLR0917 -- each is an option
@@ -60,7 +64,8 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
     r"""Print values, a line each; with --json whole records, a line each.
 
     In JSON, keys and values are text; those that are not UTF-8 are base64, and called key_base64 and
-    value_base64. Partitions come one after the other; with --follow as their records come.
+    value_base64. Partitions come one after the other; with --follow as their records come,
+    and those that are added later from their beginning.
 
     The fields of --format are kcat's: %t topic, %p partition, %o offset, %k key, %s value, %h headers,
     %T timestamp in milliseconds, %K and %S bytes of key and value (-1 for none), %% for %. Escapes are
@@ -98,7 +103,8 @@ def _consume(
     show: Print,
 ) -> None:
     positions = _positions(client, topics, partition, start)
-    records = (_follow if follow else _read)(client, positions)
+    growing = topics if partition is None else []
+    records = _follow(client, positions, growing) if follow else _read(client, positions)
     try:
         for at, record in islice(records, limit):
             sys.stdout.buffer.write(show(*at, record))
@@ -231,15 +237,22 @@ def _read(
 
 
 def _follow(
-    client: "Client", positions: dict[TopicPartition, int]
+    client: "Client", positions: dict[TopicPartition, int], growing: list[str]
 ) -> "Generator[tuple[TopicPartition, Record]]":
-    """The records of all partitions as they come: each partition has a thread that waits for them."""
+    """The records of all partitions as they come: each partition has a thread that waits for them.
+
+    Those that the topics `growing` get meanwhile are read from their beginning.
+    """
     from log_tables.record import to_records
 
     arrived: Queue[tuple[TopicPartition, Any]] = Queue(maxsize=len(positions))
     ended = threading.Event()
 
-    def wait_for(at: TopicPartition, offset: int) -> None:
+    def begin() -> None:
+        for place in chain(positions.items(), _added(client, positions, growing, ended)):
+            threading.Thread(target=wait_for, args=place, daemon=True).start()
+
+    def wait_for(at: TopicPartition, offset: int | str) -> None:
         try:
             for table in client.read_tables(*at, offset, follow=True):
                 arrived.put((at, table))
@@ -248,8 +261,7 @@ def _follow(
         except Exception as error:  # noqa: BLE001 -- raised again where the records are awaited
             arrived.put((at, error))
 
-    for position in positions.items():
-        threading.Thread(target=wait_for, args=position, daemon=True).start()
+    threading.Thread(target=begin, daemon=True).start()
     try:
         for at, got in iter(arrived.get, None):
             if isinstance(got, Exception):
@@ -258,3 +270,16 @@ def _follow(
                 yield at, record
     finally:
         ended.set()
+
+
+def _added(
+    client: "Client", there: Iterable[TopicPartition], growing: list[str], ended: threading.Event
+) -> Iterator[tuple[TopicPartition, str]]:
+    """The partitions that `growing` topics get beside those `there`, and where to begin, until it `ended`."""
+    known = Counter(at.topic for at in there)
+    while not ended.wait(LOOK_S):
+        for topic in growing:
+            with suppress(LakelogError):  # whoever reads the topic meets it, and raises it
+                for number in range(known[topic], client.partition_count(topic)):
+                    known[topic] += 1
+                    yield TopicPartition(topic, number), "earliest"

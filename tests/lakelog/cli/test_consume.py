@@ -101,6 +101,11 @@ def test_following_prints_what_comes_later(gateway: RunningGateway, topic: str) 
         assert process.stdout.readline() == '"before"\n'
         gateway.produce(topic, "after", partition=1)
         assert process.stdout.readline() == '"after"\n'
+        gateway.client.patch(f"{gateway.cluster}/topics/{topic}", json={"partitions_count": 4})
+        for partition in (2, 3):
+            gateway.produce(topic, f"in {partition}", partition=partition)
+        added = {process.stdout.readline() for _ in range(2)}
+        assert added == {'"in 2"\n', '"in 3"\n'}, "what came before it looked, too"
         process.send_signal(SIGINT)
         assert process.wait() == 0
 
