@@ -4,6 +4,7 @@ Only metadata is read and written. A segment goes by time when its newest record
 `retention.ms`, and by size when the log without it still holds `retention.bytes`.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ from log_tables.record import timestamp_text
 from log_tables.table.snapshot import Segment
 
 NAME = "retention"
+
+_AHEAD_MS = 24 * 60 * 60 * 1000
+"""A clock that is less ahead delays retention by less than a day, which needs no warning."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +60,35 @@ def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[ExpireStep, ...
 
     Nothing is deleted while the remote tier is unknown: a young segment there keeps the old ones after it.
     """
-    known = (state for state in states if not state.unreachable)
+    known = [state for state in states if not state.unreachable]
+    _warn(held_up(known, now_ms))
     return tuple(
         _expire(state, gone) for state in known if (gone := expired(state.segments, state.config, now_ms))
     )
+
+
+def held_up(states: Sequence[PartitionState], now_ms: int) -> dict[str, str]:
+    """By topic, the latest time (as text) in a segment that retention by time has come to, and that is more
+    than a day to come: until then it deletes nothing there.
+    """
+    found: dict[str, str] = {}
+    horizon = timestamp_text((now_ms + _AHEAD_MS) * 1_000)
+    for state in states:
+        if state.config.retention_ms is not None:
+            rest = state.segments[too_old(state.segments, state.config.retention_ms, now_ms) :][:1]
+            times = [segment.max_timestamp for segment in rest if segment.max_timestamp > horizon]
+            found |= {state.topic: max([found.get(state.topic, ""), *times])} if times else {}
+    return found
+
+
+def _warn(topics: dict[str, str]) -> None:
+    for topic, until in topics.items():
+        _log.warning(
+            "retention.ms of topic %s deletes nothing until %s, the time that a record claims; delete the "
+            "records up to it, and set message.timestamp.after.max.ms",
+            topic,
+            until,
+        )
 
 
 def expired(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> Sequence[Segment]:

@@ -27,6 +27,7 @@ ERROR_CODES: Mapping[type[LakelogError], int] = {
     errors.InvalidRecord: 42206,
     errors.InvalidSubscription: 42206,
     errors.InvalidValue: 42210,
+    errors.InvalidTimestamp: 42211,
     errors.AuthenticationFailed: 40101,
     errors.AuthorizationFailed: 40301,
     errors.AccessDenied: 40301,

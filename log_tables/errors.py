@@ -4,7 +4,8 @@
     ├── InvalidRequest        fix the request
     │   ├── InvalidTopicName  · InvalidConfig · InvalidArgument
     │   ├── InvalidRecord     · InvalidOffset
-    │   │   └── InvalidValue  (the topic refuses what does not fit its declared columns)
+    │   │   ├── InvalidValue  (the topic refuses what does not fit its declared columns)
+    │   │   └── InvalidTimestamp (the topic refuses what is too old, or too far ahead)
     │   ├── InvalidConsumer   · InvalidSubscription
     │   │   └── InvalidSessionTimeout
     │   ├── OffsetMetadataTooLarge
@@ -93,6 +94,12 @@ class InvalidValue(InvalidRecord):
     """
 
     code = "invalid_value"
+
+
+class InvalidTimestamp(InvalidRecord):
+    """The time of a record is outside of the bounds of its topic. Details: `index` of the record."""
+
+    code = "invalid_timestamp"
 
 
 class InvalidOffset(InvalidRequest):

@@ -62,7 +62,7 @@ async def produce(
         record = _record(form)
         body = msgspec.json.encode({"records": [record]})
         sent = decode_records(body, _FORMATS[form.format], here.clock.now_us())
-        route = Route(await topic_to_write(here, topic), None, -1)
+        route = Route(await topic_to_write(here, topic), None, -1, here.clock.now_us())
         [batch] = route.split(sent)
         facts = _facts(head, form, as_batch(batch.records), batch.partition)
     except LakelogError as error:

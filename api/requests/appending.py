@@ -26,6 +26,7 @@ from log_tables.cluster.route import PartitionBatch, Route, SentRecords, joined
 from log_tables.cluster.topic import Topic
 from log_tables.errors import (
     InvalidRecord,
+    InvalidTimestamp,
     InvalidValue,
     LakelogError,
     OffsetMismatch,
@@ -122,16 +123,17 @@ async def append(
 
 async def _split(
     here: Gateway, topic: Topic, sent: SentRecords, request: ProduceRequest, room: Room
-) -> tuple[Topic, list[PartitionBatch], InvalidValue | None]:
+) -> tuple[Topic, list[PartitionBatch], InvalidRecord | None]:
     """The batches for `topic`. If it refuses the records, those for its current state, if that differs.
 
-    A value that it refuses is returned where the request may be a repeat of one that was appended.
+    A value or a time that it refuses is returned where the request may be a repeat of one that was appended.
     """
     held, fixed, refused = room.size_bytes, request.fixed, None
     while True:
         before = topic_state(topic)
         sticky = _sticky_partition(here, topic, request) if fixed is None and sent.sticks else 0
-        route = Route(topic, fixed, sticky, request.judged or refused is not None)
+        judged = request.judged or refused is not None
+        route = Route(topic, fixed, sticky, here.clock.now_us(), judged)
         try:
             hold(room, held + route.copied_bytes(sent))
             batches = await maybe_in_thread(is_much(sent.records, topic), partial(route.split, sent))
@@ -139,7 +141,7 @@ async def _split(
         except _REFUSED_BY_TOPIC as error:
             topic = await refreshed_topic(here, topic)
             if topic_state(topic) == before:
-                if request.stamp is None or not isinstance(error, InvalidValue):
+                if request.stamp is None or not isinstance(error, InvalidTimestamp | InvalidValue):
                     raise
                 refused = error.with_traceback(None)  # its frames would keep the records
 
@@ -166,9 +168,9 @@ async def _repeated(
     request: ProduceRequest,
     room: Room,
     besides: int,
-    refused: InvalidValue,
+    refused: InvalidRecord,
 ) -> list[AppendOutcome]:
-    """The outcomes of a request of an idempotent producer, with a value that is `refused` now.
+    """The outcomes of a request of an idempotent producer, with a value or a time that is `refused` now.
 
     It may have been appended before the topic began to refuse it: then the leader knows its sequence. Else
     the log does not end at the offset that is expected here, and nothing is appended.

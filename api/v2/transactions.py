@@ -199,7 +199,7 @@ async def _request(
         records = [
             each
             for topic, partition in zip(topics, sticky, strict=True)
-            for each in _partition_records(sent.records[topic.name], topic, partition)
+            for each in _partition_records(sent.records[topic.name], topic, partition, here.clock.now_us())
         ]
         offsets = frame.offsets_to_commit(step=0 if member_id is None else 1)
         size_bytes = sum(batch.nbytes for each in records for batch in each.batches)
@@ -211,10 +211,10 @@ async def _request(
     return await maybe_in_thread(large, build)
 
 
-def _partition_records(sent: SentRecords, topic: Topic, sticky: int) -> list[PartitionRecords]:
+def _partition_records(sent: SentRecords, topic: Topic, sticky: int, now_us: int) -> list[PartitionRecords]:
     return [
         PartitionRecords(topic.name, topic.topic_id, batch.partition, [as_batch(batch.records)])
-        for batch in Route(topic, None, sticky).split(sent)
+        for batch in Route(topic, None, sticky, now_us).split(sent)
     ]
 
 

@@ -23,9 +23,9 @@ from api.wire.offload import INLINE_MAX_JUDGED_BYTES, INLINE_MAX_ROWS, is_large_
 from api.wire.v3 import Row, decode_batch, decode_stream, record_answer, sent_records
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
-from log_tables.cluster.route import PartitionBatch, invalid_value, misfit_of
+from log_tables.cluster.route import PartitionBatch, invalid_value, misfit_of, wrong_times
 from log_tables.cluster.topic import Topic
-from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge
+from log_tables.errors import InvalidRecord, InvalidTimestamp, LakelogError, RecordTooLarge
 from log_tables.limits import JSON_ANSWER_BYTES
 from log_tables.rows import Rows, timestamps_of
 
@@ -115,7 +115,7 @@ async def _decode_for_current(
     """`_decode_entries` for the current state of the topic, and the topic."""
     while True:
         before = topic_state(topic)
-        decode = partial(_decode_entries, topic, body, room)
+        decode = partial(_decode_entries, topic, body, room, here.clock.now_us())
         refuses = bool(topic.config.required_columns.columns)
         large = is_large_json(body) or (refuses and len(body) > INLINE_MAX_JUDGED_BYTES)
         accepted, failures = await maybe_in_thread(large, decode)
@@ -127,7 +127,7 @@ async def _decode_for_current(
 
 
 def _decode_entries(
-    topic: Topic, body: bytes, room: Room
+    topic: Topic, body: bytes, room: Room, now_us: int
 ) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
     """The entries of a batch that `topic` accepts, and the failures of the others."""
     entries = decoded_within(room, body, IN_LIST_DEPTH, decode_batch, partial(_until_answered, body))
@@ -136,7 +136,9 @@ def _decode_entries(
         for name, row in entries
         if isinstance(row, InvalidRecord)
     ]
-    accepted, refused = _accepted(topic, [(name, row) for name, row in entries if isinstance(row, Row)])
+    accepted, refused = _accepted(
+        topic, [(name, row) for name, row in entries if isinstance(row, Row)], now_us
+    )
     return accepted, failures + refused
 
 
@@ -156,12 +158,12 @@ def _failure(name: str, error_code: int, message: str) -> dict[str, object]:
 
 
 def _accepted(
-    topic: Topic, entries: list[tuple[str, Row]]
+    topic: Topic, entries: list[tuple[str, Row]], now_us: int
 ) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
     """The entries that the topic accepts, and the failures of the others."""
     accepted, failures = [], []
     for name, row in entries:
-        error = _refusal(topic, row)
+        error = _refusal(topic, row, now_us)
         if error is None:
             accepted.append((name, row))
         else:
@@ -170,7 +172,7 @@ def _accepted(
     return accepted, failures
 
 
-def _refusal(topic: Topic, row: Row) -> LakelogError | None:
+def _refusal(topic: Topic, row: Row, now_us: int) -> LakelogError | None:
     """The error with which `topic` refuses `row`, if it does. It makes no Arrow batch: thousands of them
     would block the event loop.
     """
@@ -184,7 +186,10 @@ def _refusal(topic: Topic, row: Row) -> LakelogError | None:
         return InvalidRecord(
             f"topic {topic.name!r} has no partition {row.partition}; use 0 to {topic.partition_count - 1}"
         )
-    misfit = misfit_of(Rows([row.value], 0), topic)
+    rows = Rows([row.value], now_us if row.timestamp_ms is None else row.timestamp_ms * 1_000)
+    for _, why in wrong_times(rows, topic, now_us):
+        return InvalidTimestamp(why)
+    misfit = misfit_of(rows, topic)
     return None if misfit is None else invalid_value("the value", 0, topic, misfit)
 
 

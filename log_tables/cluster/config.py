@@ -26,6 +26,9 @@ PRODUCER = "producer"
 COMPACT, DELETE = "compact", "delete"
 KEEP, REFUSE = "keep", "refuse"
 
+BEFORE_MAX_MS, AFTER_MAX_MS = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+
+_ANY_TIME = 2**63 - 1
 _DAY_MS = 24 * 60 * 60 * 1000
 _FOR_EVER = -1
 _AS_RETENTION = -2
@@ -49,6 +52,16 @@ SETTINGS = {
             "CreateTime",
             "Whether a record's timestamp is the producer's or the time of the append.",
             choices=("CreateTime", "LogAppendTime"),
+        ),
+        Setting(
+            BEFORE_MAX_MS,
+            str(_ANY_TIME),
+            "How much older than its arrival a record may say to be, in milliseconds.",
+        ),
+        Setting(
+            AFTER_MAX_MS,
+            str(_ANY_TIME),
+            "How far after its arrival the time of a record may be, in milliseconds.",
         ),
         Setting(
             "partitioner.hash",
@@ -217,6 +230,16 @@ class TopicConfig:
     @property
     def max_message_bytes(self) -> int:
         return int(self["max.message.bytes"])
+
+    def time_bounds_us(self, now_us: int) -> tuple[int, int] | None:
+        """The least and the greatest time of a record that arrives now, in microseconds; None: it may have
+        any, or gets that of its append.
+        """
+        if BEFORE_MAX_MS not in self.overrides and AFTER_MAX_MS not in self.overrides:
+            return None  # as of nearly all topics, for each request
+        if self["message.timestamp.type"] != "CreateTime":
+            return None
+        return now_us - 1_000 * int(self[BEFORE_MAX_MS]), now_us + 1_000 * int(self[AFTER_MAX_MS])
 
     @property
     def key_hash(self) -> str:

@@ -38,12 +38,10 @@ WITHOUT_EFFECT = {
         ReplicaList("leader.replication.throttled.replicas", "", "The store keeps the copies."),
         ReplicaList("follower.replication.throttled.replicas", "", "The store keeps the copies."),
         _only("max.compaction.lag.ms", _LONG_MAX, "Compaction by key has no deadline."),
-        _only("message.timestamp.before.max.ms", _LONG_MAX, "Records of any age are taken."),
-        _only("message.timestamp.after.max.ms", _LONG_MAX, "Records of any time to come are taken."),
         _only("remote.log.copy.disable", "false", "See remote.storage.enable."),
         _only(
             "remote.log.delete.on.disable", "false", "Segments that have moved to the remote root stay there."
         ),
     )
 }
-"""By name. The defaults are Kafka's, but for message.timestamp.after.max.ms."""
+"""By name. The defaults are Kafka's."""

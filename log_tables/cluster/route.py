@@ -5,7 +5,7 @@ key's hash, and the others stay together for a while (KIP-480). It has two forms
 many records as columns. The whole request is checked before any of it is appended.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TypeAlias
 
@@ -13,11 +13,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from log_tables.cluster.config import AFTER_MAX_MS, BEFORE_MAX_MS
 from log_tables.cluster.topic import Topic
 from log_tables.columns.misfit import Misfit, first_misfit
-from log_tables.errors import InvalidRecord, InvalidValue, RecordTooLarge, UnknownPartition
-from log_tables.layout import KEY
-from log_tables.record import int64s, largest_record, record_sizes, size_bound
+from log_tables.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidValue,
+    RecordTooLarge,
+    UnknownPartition,
+)
+from log_tables.layout import KEY, TIMESTAMP
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.record import int64s, largest_record, record_sizes, size_bound, timestamp_text
 from log_tables.rows import Records, Rows, bytes_of, chained, count_of, grouped, numbers_array, taken
 from log_tables.topic_partition import partition_for_key, partitions_for_keys
 
@@ -103,25 +111,31 @@ def joined(batches: Sequence[PartitionBatch]) -> SentRecords:
     )
 
 
+_TIMELY = "set the clock of the producer, or raise the topic's bound"
+
+
 class Route(msgspec.Struct, frozen=True):
     """Where the records of a request to `topic` go.
 
-    All go to the partition `fixed` if the request names it; `sticky` takes those without a key. Of records
-    that are `judged`, and so may have been answered, no value is refused any more.
+    All go to the partition `fixed` if the request names it; `sticky` takes those without a key. They arrived
+    at `now_us`. Of records that are `judged`, and so may have been answered, no value or time is refused any
+    more.
     """
 
     topic: Topic
     fixed: int | None
     sticky: int
+    now_us: int
     judged: bool = False
 
     def split(self, sent: SentRecords) -> list[PartitionBatch]:
         """The records by partition. There is at least one.
 
-        Raises InvalidRecord, InvalidValue, RecordTooLarge, UnknownPartition.
+        Raises InvalidRecord, InvalidTimestamp, InvalidValue, RecordTooLarge, UnknownPartition.
         """
         check_sizes(sent.records, self.topic)
         if not self.judged:
+            check_times(sent, self.topic, self.now_us)
             check_values(sent, self.topic)
         whole = self._whole(sent)
         if whole is not None:
@@ -209,6 +223,31 @@ def too_large(topic: Topic, index: int, size: int) -> str:
 def sizes_of(records: Records) -> Sequence[int]:
     """The bytes of key and value of each record."""
     return records.sizes() if isinstance(records, Rows) else record_sizes(records).to_pylist()
+
+
+def check_times(sent: SentRecords, topic: Topic, now_us: int) -> None:
+    """Raise InvalidTimestamp for a record whose time is outside of the bounds of the topic."""
+    for place, why in wrong_times(sent.records, topic, now_us):
+        index = sent.index(place)
+        raise InvalidTimestamp(f"record {index}: {why}", index=index)
+
+
+def wrong_times(records: Records, topic: Topic, now_us: int) -> Iterator[tuple[int, str]]:
+    """The place of each record whose time is outside of the bounds of the topic, and why it is refused."""
+    bounds = topic.config.time_bounds_us(now_us)
+    if bounds is None:
+        return
+    if isinstance(records, Rows):
+        given = records.timestamps_us
+        times = np.full(len(records), given) if isinstance(given, int) else np.asarray(given, np.int64)
+    else:
+        times = int64s(records.column(TIMESTAMP))
+    low, high = (min(max(bound, TIMESTAMP_MIN_US), TIMESTAMP_MAX_US) for bound in bounds)
+    for place in np.flatnonzero((times < low) | (times > high)):
+        setting, word = (BEFORE_MAX_MS, "before") if times[place] < low else (AFTER_MAX_MS, "after")
+        at, most = timestamp_text(int(times[place])), topic.config[setting]
+        forbidden = f"the time {at} is more than {most} ms {word} its arrival, which {setting} forbids"
+        yield int(place), f"{forbidden}; {_TIMELY}"
 
 
 def check_values(sent: SentRecords, topic: Topic) -> None:

@@ -31,6 +31,7 @@ ERRORS = [
     "InvalidConsumer",
     "InvalidRecord",
     "InvalidRequest",
+    "InvalidTimestamp",
     "InvalidTopicName",
     "InvalidValue",
     "LakelogError",

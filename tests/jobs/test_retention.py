@@ -30,6 +30,18 @@ def before(state: PartitionState) -> int | None:
     return steps[0].before if steps else None
 
 
+def test_a_time_far_ahead_that_holds_it_up_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    far_ms, soon_ms = 400 * 24 * 3_600_000, 3_600_000
+    segments = aged(50, -far_ms, 30)
+    far = segments[1].max_timestamp
+    state = a_state(segments, retention_ms=1)
+    assert retention.held_up([state], NOW_MS) == {"t": far}
+    assert before(state) == 10
+    assert f"topic t deletes nothing until {far}" in caplog.text
+    calm = [a_state(aged(50, -soon_ms, 30), retention_ms=1), a_state(segments)]
+    assert retention.held_up(calm, NOW_MS) == {}
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

@@ -73,6 +73,7 @@ _CODES: dict[type[LakelogError], ErrorCode] = {
     errors.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.InvalidConfig: ErrorCode.INVALID_CONFIG,
     errors.InvalidRecord: ErrorCode.INVALID_RECORD,
+    errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     errors.InvalidConsumer: ErrorCode.INVALID_GROUP_ID,
     errors.InvalidOffset: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.RecordTooLarge: ErrorCode.MESSAGE_TOO_LARGE,

@@ -7,7 +7,7 @@ from itertools import islice
 
 from api.kafka.clients.errors import ErrorCode, Refusal
 from api.kafka.records.errors import Culprits
-from log_tables.cluster.route import invalid_value, sizes_of, too_large
+from log_tables.cluster.route import invalid_value, sizes_of, too_large, wrong_times
 from log_tables.cluster.topic import Topic
 from log_tables.columns.misfit import misfits
 from log_tables.errors import InvalidRecord
@@ -24,9 +24,9 @@ class RefusedRecords(Refusal):
         self.culprits = culprits
 
 
-def refused_records(topic: Topic, records: Records) -> RefusedRecords | None:
-    """The refusal of a batch by `topic`; None if it takes all of `records`. Up to a millisecond for 20 values
-    of declared columns.
+def refused_records(topic: Topic, records: Records, now_us: int) -> RefusedRecords | None:
+    """The refusal of a batch by `topic`, at `now_us`; None if it takes all of `records`. Up to a millisecond
+    for 20 values of declared columns.
 
     A batch with records that are too large is MESSAGE_TOO_LARGE, as in Kafka: Java's producer splits it, and
     sends each part again.
@@ -34,6 +34,9 @@ def refused_records(topic: Topic, records: Records) -> RefusedRecords | None:
     large = [*islice(_large(topic, records), CULPRITS_MAX)]
     if large:
         return RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, large)
+    untimely = [*islice(wrong_times(records, topic, now_us), CULPRITS_MAX)]
+    if untimely:
+        return RefusedRecords(ErrorCode.INVALID_TIMESTAMP, untimely)
     wrong = dict(islice(_misfits(topic, records), CULPRITS_MAX))
     wrong |= islice(_without_keys(topic, records), CULPRITS_MAX)
     return RefusedRecords(ErrorCode.INVALID_RECORD, sorted(wrong.items())[:CULPRITS_MAX]) if wrong else None

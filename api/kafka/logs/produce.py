@@ -233,8 +233,9 @@ async def _judged(
     Refusal, UnknownPartition.
     """
     topic, partition = at
+    now_us = door.here.clock.now_us()
     try:
-        await _check(topic, partition, batch.records)
+        await _check(topic, partition, batch.records, now_us)
         return at, None
     except _REFUSED_BY_TOPIC:
         known = topic
@@ -242,10 +243,10 @@ async def _judged(
         if by_id and topic.topic_id != known.topic_id:
             raise _unknown_id() from None
     try:
-        await _check(topic, partition, batch.records)
+        await _check(topic, partition, batch.records, now_us)
         return (topic, partition), None
     except (InvalidRecord, RecordTooLarge):
-        refused = await to_its_end(partial(refused_records, topic, batch.records))
+        refused = await to_its_end(partial(refused_records, topic, batch.records, now_us))
         if refused is not None and (batch.producer_id < 0 or refused.code is ErrorCode.MESSAGE_TOO_LARGE):
             raise refused from None
     return (topic, partition), refused
@@ -261,9 +262,9 @@ def _entry(batch: DecodedBatch, refused: RefusedRecords | None) -> AppendRequest
     return AppendRequest(batch.records, stamp, None if refused is None else NO_OFFSET)
 
 
-async def _check(topic: Topic, partition: int, records: Records) -> None:
-    """Raise InvalidRecord, InvalidValue, RecordTooLarge, UnknownPartition for what the topic refuses."""
-    split = partial(Route(topic, partition, 0).split, SentRecords(records))
+async def _check(topic: Topic, partition: int, records: Records, now_us: int) -> None:
+    """Raise what `Route.split` and `check_keys` raise for what the topic refuses."""
+    split = partial(Route(topic, partition, 0, now_us).split, SentRecords(records))
     if topic.config.required_columns.columns and (
         count_of(records) > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_BYTES
     ):

@@ -37,7 +37,7 @@ def route(
     `sticky`, from 0 to below 1, chooses among the partitions of each. Rows without a time get `now_us`. There
     were so many rows `before` these, which counts where an error names a row.
 
-    Raises InvalidRecord, InvalidValue, RecordTooLarge, and what `topic_named` raises.
+    Raises InvalidRecord, InvalidTimestamp, InvalidValue, RecordTooLarge, and what `topic_named` raises.
     """
     columns = {name: rows.column(name) for name in rows.schema.names}
     _check_headers(columns.get(HEADERS))
@@ -54,7 +54,7 @@ def route(
         own = records if where is None else records.take(where)
         numbers = range(before, before + rows.num_rows) if where is None else int64s(where) + before
         named = given if given is None or where is None else given.take(where)
-        for batch in Route(chosen, None, int(sticky * chosen.partition_count)).split(
+        for batch in Route(chosen, None, int(sticky * chosen.partition_count), now_us).split(
             SentRecords(own, named, numbers)
         ):
             yield PartitionRecords(chosen, batch.partition, as_batch(batch.records))

@@ -177,7 +177,7 @@ def test_settings_without_effect_are_taken_where_they_are_asked_for_and_kept_eve
     ("name", "value"),
     [
         ("max.compaction.lag.ms", "86400000"),
-        ("message.timestamp.after.max.ms", "3600000"),
+        ("message.timestamp.after.max.ms", "-1"),
         ("remote.log.copy.disable", "true"),
         ("min.insync.replicas", "0"),
         ("leader.replication.throttled.replicas", "0:1,"),

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.route import PartitionBatch, Route, SentRecords, joined
 from log_tables.cluster.topic import Topic
-from log_tables.errors import InvalidRecord, LakelogError, RecordTooLarge, UnknownPartition
+from log_tables.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    LakelogError,
+    RecordTooLarge,
+    UnknownPartition,
+)
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.rows import Records, Rows, as_batch, count_of
@@ -21,9 +27,10 @@ from log_tables.topic_table.topic_table import TopicTable
 COUNT = 5
 LIMIT = 9
 STICKY = 3
+NOW_US = 1_700_000_000_000_000
 
 
-def topic(key_hash: str = MURMUR3) -> Topic:
+def topic(key_hash: str = MURMUR3, **more: str) -> Topic:
     """A topic whose partitions nobody opens: where records go is decided without them."""
 
     def opened(directory: str, config: PartitionConfig) -> Partition:
@@ -32,7 +39,7 @@ def topic(key_hash: str = MURMUR3) -> Topic:
     def opened_table(directory: str) -> TopicTable:
         raise AssertionError(f"the table over {directory} is opened")
 
-    config = TopicConfig({"max.message.bytes": str(LIMIT), "partitioner.hash": key_hash})
+    config = TopicConfig({"max.message.bytes": str(LIMIT), "partitioner.hash": key_hash, **more})
     return Topic(opened, opened_table, "t", "an id", 0, COUNT, config)
 
 
@@ -73,7 +80,7 @@ def outcome(route: Route, records: SentRecords) -> object:
 def test_both_forms_go_to_the_same_partitions(
     request: list[tuple[bytes | None, int | None]], fixed: int | None, key_hash: str
 ) -> None:
-    route = Route(topic(key_hash), fixed, STICKY)
+    route = Route(topic(key_hash), fixed, STICKY, NOW_US)
     assert outcome(route, sent(request, as_rows=True)) == outcome(route, sent(request, as_rows=False))
 
 
@@ -81,7 +88,7 @@ def test_both_forms_go_to_the_same_partitions(
 def test_a_record_goes_to_its_own_partition_else_its_keys_else_the_sticky_one(
     request: list[tuple[bytes | None, int | None]], key_hash: str
 ) -> None:
-    route = Route(topic(key_hash), None, STICKY)
+    route = Route(topic(key_hash), None, STICKY, NOW_US)
     wrong = next(
         (n for n, (_, named) in enumerate(request) if named is not None and not 0 <= named < COUNT), None
     )
@@ -108,13 +115,13 @@ def test_a_part_of_a_request_keeps_its_positions(
     whole = sent(request, as_rows)
     left = whole
     for _ in range(3):  # a part of a part is a part
-        batches = Route(topic(), None, data.draw(st.integers(0, COUNT - 1))).split(left)
+        batches = Route(topic(), None, data.draw(st.integers(0, COUNT - 1)), NOW_US).split(left)
         chosen = data.draw(
             st.lists(st.sampled_from(batches), min_size=1, unique_by=lambda each: each.partition)
         )
         left = joined(chosen)
         expected = sorted(index for batch in chosen for index in batch.positions())
-        batches = Route(topic(), None, STICKY).split(left)
+        batches = Route(topic(), None, STICKY, NOW_US).split(left)
         assert sorted(index for batch in batches for index in batch.positions()) == expected
         for batch in batches:
             assert values_of(batch.records) == [b"%d" % index for index in batch.positions()]
@@ -125,30 +132,54 @@ def test_a_record_that_is_too_large_is_named(as_rows: bool) -> None:
     rows = Rows([b"x" * LIMIT, b"x" * LIMIT], 0, [None, b"k"])
     records: Records = rows if as_rows else as_batch(rows)
     with pytest.raises(RecordTooLarge, match=f"record 1 has {LIMIT + 1} bytes, topic 't' takes {LIMIT}"):
-        Route(topic(), None, STICKY).split(SentRecords(records))
+        Route(topic(), None, STICKY, NOW_US).split(SentRecords(records))
+
+
+BOUNDS = {"message.timestamp.before.max.ms": "2000", "message.timestamp.after.max.ms": "1000"}
+
+
+def test_a_time_outside_of_the_bounds_of_its_topic_is_refused() -> None:
+    """Bounds are inclusive, in both forms; there are none by default, and none for LogAppendTime."""
+    strict, by_append = topic(**BOUNDS), topic(**BOUNDS, **{"message.timestamp.type": "LogAppendTime"})
+    inside, outside = (-2_000_000, 0, 1_000_000), (-2_000_001, 1_000_001, 10**16)
+    for as_rows in (True, False):
+        for after_us in (*inside, *outside):
+            rows = Rows([b"a", b"b"], [NOW_US, NOW_US + after_us])
+            timed = SentRecords(rows if as_rows else as_batch(rows), indexes=np.array([7, 9]))
+            routes = [Route(each, 0, STICKY, NOW_US) for each in (topic(), by_append, strict)]
+            routes.append(Route(strict, 0, STICKY, NOW_US, judged=True))
+            found = [outcome(route, timed) for route in routes]
+            if after_us in outside:
+                refused = found.pop(2)
+                assert isinstance(refused, tuple)
+                assert refused[0] is InvalidTimestamp
+                setting = f"message.timestamp.{'before' if after_us < 0 else 'after'}.max.ms"
+                assert refused[1].startswith("record 9: the time ")
+                assert f"which {setting} forbids" in refused[1]
+            assert all(isinstance(each, list) for each in found), found
 
 
 @pytest.mark.parametrize("fixed", [-1, COUNT])
 def test_a_partition_that_is_not_there_is_named(fixed: int) -> None:
     with pytest.raises(UnknownPartition, match=f"has no partition {fixed}; it has 0 to {COUNT - 1}"):
-        Route(topic(), fixed, STICKY).split(SentRecords(Rows([b"v"], 0)))
+        Route(topic(), fixed, STICKY, NOW_US).split(SentRecords(Rows([b"v"], 0)))
 
 
 @pytest.mark.parametrize("as_rows", [True, False])
 def test_a_request_to_one_partition_names_none_in_its_records(as_rows: bool) -> None:
     with pytest.raises(InvalidRecord, match="leave 'partition' out"):
-        Route(topic(), 0, STICKY).split(sent([(None, 0)], as_rows))
+        Route(topic(), 0, STICKY, NOW_US).split(sent([(None, 0)], as_rows))
 
 
 def test_a_partition_that_is_no_whole_number_is_refused() -> None:
     records = SentRecords(as_batch(Rows([b"v"], 0)), pa.array([0.5]))
     with pytest.raises(InvalidRecord, match="column 'partition' does not fit int64"):
-        Route(topic(), None, STICKY).split(records)
+        Route(topic(), None, STICKY, NOW_US).split(records)
 
 
 def test_many_records_are_split_as_few_are() -> None:
     many = [(b"%d" % (number % 97), None) for number in range(5_000)]
-    route = Route(topic(), None, STICKY)
+    route = Route(topic(), None, STICKY, NOW_US)
     few, columns = route.split(sent(many, True)), route.split(sent(many, False))
     assert shown(few) == shown(columns)
     assert sum(count_of(batch.records) for batch in columns) == 5_000

@@ -19,21 +19,27 @@ from tests.kit.record_batches import Sent, kafka_python_batch
 from tests.kit.support import WAIT_S
 
 FAR_MS = 300_000_000_000_000
+AHEAD_MS = 200_000_000_000_000
+"""In the year 8307."""
 RIGHT = Sent(b"key", b'{"a": 1}', 1_000)
 WRONG = {
     "no key": (ErrorCode.INVALID_RECORD, Sent(None, b'{"a": 1}', 1_000), "this one has none; send a key"),
     "a value": (ErrorCode.INVALID_RECORD, Sent(b"key", b'{"a": "b"}', 1_000), "as topic"),
     "a time": (ErrorCode.INVALID_TIMESTAMP, Sent(b"key", b'{"a": 1}', FAR_MS), f"{FAR_MS} ms is outside"),
+    "a bound": (ErrorCode.INVALID_TIMESTAMP, Sent(b"key", b'{"a": 1}', AHEAD_MS), "after.max.ms forbids"),
     "a size": (ErrorCode.MESSAGE_TOO_LARGE, Sent(b"key", b" " * 3_000, 1_000), "3003 bytes"),
 }
 """By what is wrong: the code of the batch, a record, and a part of its reason."""
+
+
+BOUNDS = {"max.message.bytes": "2000", "message.timestamp.after.max.ms": "3600000"}
 
 
 @pytest.fixture(scope="module")
 def strict(kafka: KafkaGateway) -> str:
     """A topic that refuses all of WRONG."""
     declared = {"value.columns": "a bigint", "value.columns.mode": "refuse", "cleanup.policy": "compact"}
-    return kafka.create_topic("strict", 1, **declared, **{"max.message.bytes": "2000"})
+    return kafka.create_topic("strict", 1, **declared, **BOUNDS)
 
 
 def sent(asking: Asker, topic: str, records: list[Sent], producer: int = -1) -> PartitionProduceResponse:
