@@ -45,10 +45,10 @@ def _record_bytes(batch: pa.RecordBatch) -> int:
     return batch_bytes(batch.select(RECORD_SCHEMA.names) if batch.num_columns > len(_OWN) else batch)
 
 
-def _leaf_paths(name: str, kind: pa.DataType) -> Iterator[str]:
-    """The paths in a Parquet file of a column."""
+def _leaf_paths(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """The paths in a Parquet file of a column, each with its type."""
     if pa.types.is_map(kind):
-        yield f"{name}.key_value.key"
+        yield f"{name}.key_value.key", kind.key_type
         yield from _leaf_paths(f"{name}.key_value.value", kind.item_type)
     elif pa.types.is_list(kind):
         yield from _leaf_paths(f"{name}.list.element", kind.value_type)
@@ -56,7 +56,7 @@ def _leaf_paths(name: str, kind: pa.DataType) -> Iterator[str]:
         for index in range(kind.num_fields):
             yield from _leaf_paths(f"{name}.{kind.field(index).name}", kind.field(index).type)
     else:
-        yield name
+        yield name, kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,8 @@ class SegmentWriter:
 
     They have RECORD_SCHEMA and declared columns, the same in all batches. Offsets and timestamps are
     delta-encoded (a few bytes a page), keys and values plain: the compression finds repetitions faster than a
-    dictionary does. Declared columns have dictionaries. Only they, offset and timestamp carry statistics.
+    dictionary does. Declared columns have dictionaries, but for doubles. Only they, offset and timestamp carry
+    statistics.
     Each page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
     """
 
@@ -119,19 +120,23 @@ class SegmentWriter:
     def _opened(self, schema: pa.Schema) -> pq.ParquetWriter:
         """The writer, made for the `schema` of the first rows."""
         if self._writer is None:
-            paths = {field.name: [*_leaf_paths(field.name, field.type)] for field in schema}
-            chosen = paths if self._columns is None else self._columns
-            packed = [path for name in chosen for path in paths[name]]
+            leaves = {field.name: dict(_leaf_paths(field.name, field.type)) for field in schema}
+            chosen = leaves if self._columns is None else self._columns
+            packed = [path for name in chosen for path in leaves[name]]
             if self._compression == "uncompressed":
                 packed = []
-            declared = [path for name in paths if name not in _OWN for path in paths[name]]
+            declared = {
+                path: kind for name in leaves if name not in _OWN for path, kind in leaves[name].items()
+            }
+            # Spark looks for 0.0 in a dictionary, finds no -0.0 there, and leaves the rows out.
+            repeated = [path for path, kind in declared.items() if not pa.types.is_floating(kind)]
             level = dict.fromkeys(packed, _ZSTD_LEVEL) if self._compression == "zstd" else None
             self._writer = pq.ParquetWriter(
                 self._sink,
                 schema,
                 compression=dict.fromkeys(packed, self._compression),
                 compression_level=level,
-                use_dictionary=declared or False,
+                use_dictionary=repeated or False,
                 column_encoding={OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"},
                 write_statistics=[OFFSET, TIMESTAMP, *declared],
                 store_schema=False,

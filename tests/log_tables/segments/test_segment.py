@@ -48,6 +48,19 @@ ROWS = [
 ]
 
 
+def test_doubles_have_no_dictionary_in_which_a_negative_zero_would_be_missed() -> None:
+    kinds = [pa.int64(), pa.float64(), pa.list_(pa.struct([("x", pa.float64()), ("y", pa.string())]))]
+    columns = [pa.field(name, kind) for name, kind in zip("ndl", kinds, strict=True)]
+    values = [pa.array([1] * 4), pa.array([-0.0, 0.0] * 2), pa.array([[{"x": 0.0, "y": "a"}]] * 4, kinds[2])]
+    own = batch([Record(b"v")] * 4)
+    rows = pa.RecordBatch.from_arrays([*own.columns, *values], schema=pa.schema([*own.schema, *columns]))
+    writer = SegmentWriter("zstd")
+    writer.add(rows)
+    group = pq.ParquetFile(pa.BufferReader(writer.finish())).metadata.row_group(0)
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    assert {each.path_in_schema for each in chunks if each.has_dictionary_page} == {"n", "l.list.element.y"}
+
+
 @pytest.fixture
 def store() -> Store:
     return open_store("memory://")

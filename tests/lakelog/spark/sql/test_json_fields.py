@@ -98,6 +98,15 @@ def test_a_time_is_that_of_the_declared_column(spark: "SparkSession", cluster: C
         spark.conf.unset("spark.sql.session.timeZone")
 
 
+def test_a_negative_zero_is_found_as_zero(spark: "SparkSession", cluster: Cluster) -> None:
+    topic = create_topic(cluster, "t", configs={"value.columns": "d double, l array<double>"})
+    for value in (b"-0.0", b"0.0", b"1.5"):
+        append(topic.partition(0), b'{"d":%s,"l":[%s]}' % (value, value))
+    register(spark, cluster)
+    for where in ("d = 0", "d >= 0 and d < 1", "d <= 0", "array_contains(l, 0D) and d <> 1.5"):
+        assert rows(spark, f"select offset from t where {where} order by offset") == [(0,), (1,)], where
+
+
 def test_fields_named_like_columns_get_a_suffix(spark: "SparkSession", cluster: Cluster) -> None:
     value = b'{"offset":7,"Key":"k","_raw":1,"key_json":2,"x.y`z":3,"Case":4,"case":5}'
     append(create_topic(cluster, "t").partition(0), value)
