@@ -99,8 +99,8 @@ class SegmentWriter:
 
     They have RECORD_SCHEMA and declared columns, the same in all batches. Offsets and timestamps are
     delta-encoded (a few bytes a page), keys and values plain: the compression finds repetitions faster than a
-    dictionary does. Declared columns have dictionaries, but for doubles. Only they, offset and timestamp carry
-    statistics.
+    dictionary does. Declared columns have dictionaries, unless they are doubles. Declared columns,
+    offset and timestamp carry statistics, and no others do.
     Each page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
     """
 
