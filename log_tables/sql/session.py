@@ -18,6 +18,7 @@ from datafusion import (
 from datafusion.catalog import SchemaProvider
 
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import is_internal
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import AUDIT
 from log_tables.sql.audit_view import audit_view
@@ -247,7 +248,10 @@ class Session:
         unknown = _UNKNOWN_TABLE.search(said)
         if unknown is None:
             return InvalidArgument(f"the SQL cannot be answered: {said}")
-        known, others = _listed(sorted(self._topics)) or "no topics", " and ".join(self._tables)
+        known, others = (
+            _listed(sorted(self._topics, key=lambda name: (is_internal(name), name))) or "no topics",
+            " and ".join(self._tables),
+        )
         return InvalidArgument(
             f"there is no topic {unknown['name']!r}; there are {known}, and the tables {others}; put double "
             "quotes around a name that has dots or dashes"

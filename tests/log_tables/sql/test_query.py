@@ -259,7 +259,7 @@ def test_a_query_leaves_no_files(cluster: Cluster, tmp_path: Path, monkeypatch: 
         ("select 1; select 2", "single SQL statement"),
         (
             "select * from nowhere",
-            "there is no topic 'nowhere'; there are Big.Topic, __cluster_metadata, orders",
+            "there is no topic 'nowhere'; there are Big.Topic, orders, __cluster_metadata",
         ),
         ("select * from nowhere", "and the tables consumer_offsets and consumer_lag"),
         ("select * from Big.Topic", "double quotes around"),
