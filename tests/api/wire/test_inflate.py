@@ -48,6 +48,13 @@ def test_what_follows_on_a_stream_is_not_left_out(codec: str, rest: bytes) -> No
     assert found == content, "an empty stream, or a frame that says to skip it"
 
 
+def test_zeros_after_the_end_of_gzip_are_left_out_and_nothing_else() -> None:
+    members = gzip.compress(b"a") + bytes(700) + gzip.compress(b"b") + bytes(9_000)
+    assert inflated(members, "gzip")[0] == b"ab"
+    with pytest.raises(OSError, match="zlib inflate failed"):
+        inflated(members + b"x", "gzip")
+
+
 @pytest.mark.parametrize("codec", sorted(PACKERS))
 @pytest.mark.parametrize("more", [0, 1])
 def test_as_much_as_is_allowed_comes_out_and_no_byte_more(codec: str, more: int) -> None:
