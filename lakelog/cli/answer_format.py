@@ -36,7 +36,7 @@ def print_answer(answer: "pa.RecordBatchReader", form: AnswerFormat) -> None:
     """
     try:
         _print(answer, form)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidArgument(
             f"the answer has a value that cannot be shown ({error}); cast it to text, or use --format parquet"
         ) from None
@@ -64,31 +64,14 @@ def _json(value: object) -> str:
 
 
 def _objects(answer: "pa.RecordBatchReader") -> Iterator[dict[str, Any]]:
-    _check_names(answer.schema.names)
-    return (as_text_row(row) for batch in answer for row in _shortened(batch).to_pylist())
+    """The rows as objects; NaN and infinities by their names, which JSON has no numbers for."""
+    from log_tables.json_values import named, plain
 
-
-def _shortened(batch: "pa.RecordBatch") -> "pa.RecordBatch":
-    """The rows with times in microseconds at most: Python has no shorter ones."""
-    import pyarrow as pa
-
-    schema = pa.schema([field.with_type(_in_microseconds(field.type)) for field in batch.schema])
-    pairs = zip(batch.columns, schema.types, strict=True)
-    columns = [column if column.type == kind else column.cast(kind, safe=False) for column, kind in pairs]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _in_microseconds(kind: "pa.DataType") -> "pa.DataType":
-    import pyarrow as pa
-
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_microseconds(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_in_microseconds(field.type)) for field in kind.fields])
-    shorter = {pa.time64("ns"): pa.time64("us"), pa.duration("ns"): pa.duration("us")}
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        return pa.timestamp("us", kind.tz)
-    return shorter.get(kind, kind)
+    names = answer.schema.names
+    _check_names(names)
+    for batch in answer:
+        columns = [plain(column, named) for column in batch.columns]
+        yield from (as_text_row(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True))
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -104,13 +87,14 @@ def _write_csv(answer: "pa.RecordBatchReader") -> None:
     import pyarrow as pa
     import pyarrow.csv
 
-    kinds = [_kind_in_csv(_in_microseconds(kind)) for kind in answer.schema.types]
-    schema = pa.schema([field.with_type(kind) for field, kind in zip(answer.schema, kinds, strict=True)])
+    from log_tables.json_values import named, plain
+
+    schema = pa.schema([field.with_type(_kind_in_csv(field.type)) for field in answer.schema])
     with pyarrow.csv.CSVWriter(sys.stdout.buffer, schema) as writer:
         for batch in answer:
-            pairs = zip(_shortened(batch).columns, schema.types, strict=True)
+            pairs = zip(batch.columns, schema.types, strict=True)
             columns = [
-                column if column.type == kind else pa.array(map(_text, column.to_pylist()), kind)
+                column if column.type == kind else pa.array(map(_text, plain(column, named)), kind)
                 for column, kind in pairs
             ]
             writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
@@ -149,8 +133,10 @@ def _write_parquet(answer: "pa.RecordBatchReader") -> None:
 
 def _print_rows(answer: "pa.RecordBatchReader") -> None:
     """On a terminal the first rows, with a line for each column where they are wide; else all, unbroken."""
+    from log_tables.json_values import plain
+
     names = answer.schema.names
-    columns = ([column.to_pylist() for column in _shortened(batch).columns] for batch in answer)
+    columns = ([plain(column, lambda special: special) for column in batch.columns] for batch in answer)
     rows = (row for listed in columns for row in zip(*listed, strict=True))
     terminal = sys.stdout.isatty()
     listed = [*islice(rows, ROWS_SHOWN_MAX if terminal else None)]

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from log_tables.json_values import named, plain
 from log_tables.sql.query_request import AnswerColumn
 
 CELL_MAX_CHARS = 1_000
@@ -76,9 +77,10 @@ def _kind(kind: pa.DataType) -> str:
 
 
 def _cells(column: pa.Array) -> Sequence[Cell]:
-    if pa.types.is_temporal(column.type):
-        return _times(column)
-    return [cell(value) for value in column.to_pylist()]
+    kind = column.type
+    if pa.types.is_nested(kind) or pa.types.is_interval(kind) or pa.types.is_duration(kind):
+        return [cell(value) for value in plain(column, named)]
+    return _times(column) if pa.types.is_temporal(kind) else [cell(value) for value in column.to_pylist()]
 
 
 def _times(column: pa.Array) -> Sequence[Cell]:
@@ -116,9 +118,7 @@ def cell(value: Any) -> Cell:
 
 
 def _number(value: float) -> str:
-    if math.isfinite(value):
-        return repr(value)
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return repr(value) if math.isfinite(value) else named(value)
 
 
 def _cut(text: str) -> Cell:

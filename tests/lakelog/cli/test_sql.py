@@ -152,6 +152,28 @@ def test_csv_has_every_type(run: Run, root: Path) -> None:
 NANOSECONDS = "SELECT arrow_cast(1, 'Timestamp(Nanosecond, None)') AS t, make_array(now()) AS l"
 
 
+SPECIAL = """SELECT cast('NaN' AS double) AS a, cast('-inf' AS float) AS b,
+    make_array(cast('inf' AS double)) AS c, interval '1 month' AS d,
+    arrow_cast(-1, 'Timestamp(Nanosecond, None)') AS e, map(make_array('k'), make_array(1)) AS f"""
+
+
+def test_values_that_json_does_not_have_are_shown_by_their_names(run: Run, root: Path) -> None:
+    row = {
+        "a": "NaN",
+        "b": "-Infinity",
+        "c": ["Infinity"],
+        "d": "P1M",
+        "e": "1969-12-31T23:59:59.999999999",
+        "f": {"k": 1},
+    }
+    assert printed(ask(run, root, SPECIAL, "json")) == [row]
+    assert json.loads(ask(run, root, SPECIAL, "ndjson").stdout) == row
+    (shown,) = csv.DictReader(io.StringIO(ask(run, root, SPECIAL, "csv").stdout))
+    assert (shown["a"], shown["b"], shown["c"], shown["d"]) == ("nan", "-inf", '["Infinity"]', "P1M")
+    assert (shown["e"], shown["f"]) == ("1969-12-31 23:59:59.999999999", '{"k":1}')
+    assert "P1M  1969-12-31T23:59:59.999999999" in ask(run, root, SPECIAL).stdout
+
+
 def test_times_shorter_than_microseconds_are_shown_too(run: Run, root: Path) -> None:
     for form in ("table", "csv", "ndjson", "json"):
         assert "1970-01-01" in ask(run, root, NANOSECONDS, form).stdout

@@ -122,3 +122,12 @@ def test_a_column_says_whether_it_is_a_number() -> None:
         ("b", "number"),
         ("c", "text"),
     ]
+
+
+def test_nested_numbers_and_intervals_are_shown_as_they_are_alone() -> None:
+    numbers = pa.array([[float("nan"), 1.5]])
+    intervals = pa.array([(1, 2, 0)], pa.month_day_nano_interval())
+    maps = pa.array([[("k", float("inf"))]], pa.map_(pa.string(), pa.float64()))
+    batch = pa.RecordBatch.from_arrays([numbers, intervals, maps], ["a", "b", "c"])
+    ((_, row),) = row_frames(batch)
+    assert msgspec.json.decode(row) == [['["NaN",1.5]', "P1M2D", '{"k":"Infinity"}']]
