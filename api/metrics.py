@@ -21,6 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from ingest.commit_budget import CommitBudget
+from log_tables.cluster.topic import is_internal
 
 TOPIC_LABELS_MAX = 1_000
 """Topics that get a label of their own: each is about 60 time series."""
@@ -129,7 +130,7 @@ class Metrics:
         return known
 
     def _label(self, name: str) -> str:
-        if name.startswith("__"):
+        if is_internal(name):
             return INTERNAL_TOPICS
         return name if len(self._topics) < TOPIC_LABELS_MAX else OTHER_TOPICS
 

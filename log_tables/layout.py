@@ -31,6 +31,13 @@ def is_secret(path: str) -> bool:
 INTERNAL_TOPICS = (CONSUMER_OFFSETS, MAINTENANCE, AUDIT)
 """Topics that no client reads. A reader of tables reads CLUSTER_METADATA, which names the others."""
 
+KAFKAS_TOPICS = ("__transaction_state", "__share_group_state", "__remote_log_metadata")
+RESERVED_TOPICS = frozenset((CLUSTER_METADATA, *INTERNAL_TOPICS, *KAFKAS_TOPICS))
+"""Names that are no client's: those of lakelog's own topics, and of Kafka's."""
+
+RESERVED_PREFIX = "__lakelog"
+"""Names that begin so are kept for topics of lakelog's own to come."""
+
 FORMAT = "2"
 """The version of docs/FORMAT.md that a root follows."""
 

@@ -19,6 +19,7 @@ from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.samples import Sample
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
+from log_tables.cluster.topic import is_internal
 
 router = APIRouter(prefix="/console", include_in_schema=False, route_class=PageRoute)
 figures = APIRouter(prefix="/console/figures", include_in_schema=False, route_class=StrictRoute)
@@ -59,6 +60,7 @@ async def overview(request: Request, here: Here, asked: Authorized) -> Response:
         "gateways": gateways,
         "led": {each.broker.id: _led(each, asked) for each in gateways},
         "topics_shown": TOPICS_SHOWN,
+        "is_internal": is_internal,
         "problems": found,
         "is_operator": is_operator,
         "curves": [(label, _curve(samples, label, name, shown)) for label, name, shown in _SHOWN],

@@ -28,7 +28,8 @@ class Names:
 
 
 INTERNAL = Names("__", prefixed=True)
-"""Topics that gateways give to nobody, whatever ACLs say."""
+"""The topics that gateways give to nobody, whatever ACLs say, and others that programs have: a policy has no
+room for each name, and never allows more than the gateway."""
 
 
 @dataclass
@@ -58,7 +59,7 @@ def read_access(acls: Iterable[Acl]) -> tuple[dict[str, ReadAccess], list[str]]:
         if acl.permission is Permission.DENY:
             access.denied.append(names)
         elif INTERNAL.cover(names):
-            lost.append(f"{_shown(acl)} is left out: gateways give nobody the records of internal topics")
+            lost.append(f"{_shown(acl)} is left out: a policy gives nobody topics whose names begin with __")
         elif acl.host == ANY:
             access.allowed.append(names)
     return {principal: _smallest(access) for principal, access in found.items()}, lost

@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 from log_tables.cluster.config import TopicConfig
 from log_tables.errors import CorruptLog, InvalidTopicName, ObjectMissing, UnknownPartition
-from log_tables.layout import AUDIT, CONSUMER_OFFSETS, MAINTENANCE, partition_directory, topic_directory
+from log_tables.layout import (
+    AUDIT,
+    CONSUMER_OFFSETS,
+    MAINTENANCE,
+    RESERVED_PREFIX,
+    RESERVED_TOPICS,
+    partition_directory,
+    topic_directory,
+)
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
@@ -37,11 +45,12 @@ def check_topic_name(name: str) -> None:
 
 
 def is_internal(name: str) -> bool:
-    """Whether a name begins with two underscores, as those of internal topics do.
+    """Whether a name is one of those that are reserved for topics of lakelog's own.
 
-    Processes that can read the root read them. Clients do not, and only lakelog writes them.
+    Processes that can read the root read them. Clients do not, and only lakelog writes them. Other names may
+    begin with two underscores: programs around Kafka make such topics.
     """
-    return name.startswith("__")
+    return name in RESERVED_TOPICS or name.startswith(RESERVED_PREFIX)
 
 
 def check_public(name: str) -> None:

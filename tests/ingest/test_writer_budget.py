@@ -19,7 +19,7 @@ from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
 from tests.kit.budgets import overdraw
 
-INTERNAL = "__internal"
+INTERNAL = "__lakelog_internal"
 
 
 def entry(producer: ProducerStamp | None = None) -> AppendRequest:

@@ -6,7 +6,7 @@ from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.segments.staging import StagedFile, StagedRun
 from log_tables.topic_partition import TopicPartition
 
-TOPICS = {"in": TopicState("id-in", 2), "out": TopicState("id-out", 2), "__x": TopicState("id-x", 1)}
+TOPICS = {"in": TopicState("id-in", 2), "out": TopicState("id-out", 2), "__lakelog_x": TopicState("id-x", 1)}
 IN0, IN1 = TopicPartition("in", 0), TopicPartition("in", 1)
 PRODUCER = KEPT_PRODUCER_ID_MIN + 7
 AT_MS = 1_000

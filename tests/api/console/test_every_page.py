@@ -22,7 +22,7 @@ from tests.kit.secured import Secured, acl, bearer, everything
 from tests.kit.served import served
 from tests.kit.support import wait_until
 
-INTERNAL = (CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE, AUDIT, "__x")
+INTERNAL = (CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE, AUDIT, "__lakelog_x")
 SECRET = "a value that only readers of the topic see"
 NOBODY, ELSEWHERE = "User:nobody", "User:elsewhere"
 IN_PATH = {"topic": "t", "partition": "0", "group": "g", "run": "r", "version": "0", "name": "page.js"}

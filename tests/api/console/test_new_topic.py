@@ -31,7 +31,7 @@ def test_a_topic_is_created_as_its_form_says(browser: Browser, gateway: RunningG
     ("query", "said"),
     [
         ({"name": "a b"}, "use letters, digits"),
-        ({"name": "__mine"}, "internal to lakelog"),
+        ({"name": "__lakelog_mine"}, "internal to lakelog"),
         ({"name": "x" * 300}, "use 1 to 249"),
         ({"name": "a", "partitions": "0"}, "use 1 to 10000"),
         ({"name": "a", "settings": "colour=red"}, "there is no topic setting"),

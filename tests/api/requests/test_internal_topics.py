@@ -37,7 +37,7 @@ from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.groups import say
 from tests.kit.support import ROOT
 
-INTERNAL = (CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE, "__x")
+INTERNAL = (CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE, "__lakelog_x")
 SECRET = "a note that only the group should see"
 INSTANCE = "/consumers/g/instances/i"
 
@@ -143,7 +143,7 @@ def records(partition: Partition) -> list[Record]:
 
 def untouched(before: Held, after: Held) -> None:
     """Nothing but what groups do has been written, and nothing was taken away."""
-    assert after.directories == before.directories == {*INTERNAL} - {"__x"}
+    assert after.directories == before.directories == {*INTERNAL} - {"__lakelog_x"}
     assert after.topics == before.topics
     assert after.starts() == before.starts() == [0, 0, 0]
     assert after.version(MAINTENANCE) == before.version(MAINTENANCE)
@@ -237,7 +237,7 @@ def test_who_is_refused_hears_where_to_look(world: World) -> None:
     assert "GET /consumers/{group}/offsets" in says(CONSUMER_OFFSETS)
     assert "consumer_offsets of `lakelog sql`" in says(CONSUMER_OFFSETS)
     assert "maintenance_runs" in says(MAINTENANCE)
-    assert "'__x' is internal" in says("__x")
+    assert "'__lakelog_x' is internal" in says("__lakelog_x")
 
 
 @pytest.mark.parametrize("by_hand", [True, False])

@@ -55,7 +55,7 @@ def test_a_topic_created_without_a_count_gets_the_configured_one(gateway: Runnin
     ("body", "status", "code", "says"),
     [
         ({"topic_name": "T"}, 400, 40002, "exists already"),
-        ({"topic_name": "__mine"}, 400, 40002, "'__mine'"),
+        ({"topic_name": "__lakelog_mine"}, 400, 40002, "'__lakelog_mine'"),
         ({"topic_name": "a b"}, 400, 40002, "'a b'"),
         ({"topic_name": "new", "partitions_count": 0}, 400, 40002, "0 partitions"),
         ({"topic_name": "new", "colour": "red"}, 422, 42206, "colour = 'red'"),

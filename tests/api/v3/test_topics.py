@@ -108,7 +108,7 @@ def test_settings_are_altered_all_or_none(gateway: RunningGateway, topic: str) -
         ({"topic_name": ""}, 400, 40002, "''"),
         ({"topic_name": "x" * 250}, 400, 40002, "250 characters"),
         ({"topic_name": "a b"}, 400, 40002, "'a b'"),
-        ({"topic_name": "__mine"}, 400, 40002, "'__mine'"),
+        ({"topic_name": "__lakelog_mine"}, 400, 40002, "'__lakelog_mine'"),
         ({"topic_name": "new", "partitions_count": 0}, 400, 40002, "0 partitions"),
         ({"topic_name": "new", "partitions_count": 10**6}, 400, 40002, "1000000 partitions"),
         ({"topic_name": "new", "partitions_count": "two"}, 422, 42206, "partitions_count = 'two'"),

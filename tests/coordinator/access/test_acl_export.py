@@ -17,7 +17,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.errors import InvalidArgument, StoreUnavailable
-from log_tables.layout import CLUSTER_METADATA, INTERNAL_TOPICS
+from log_tables.layout import CLUSTER_METADATA, INTERNAL_TOPICS, RESERVED_PREFIX
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch, to_records
 from log_tables.store.store import Store, open_store
@@ -113,6 +113,7 @@ def test_a_reader_reads_the_log_that_names_the_topics_and_no_other_internal_one(
     assert internal - {vars(layout)["__name__"], vars(layout)["__doc__"]} == {
         CLUSTER_METADATA,
         *INTERNAL_TOPICS,
+        RESERVED_PREFIX,
     }
 
 

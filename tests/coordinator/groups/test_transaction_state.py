@@ -158,7 +158,7 @@ def test_nobody_from_outside_transacts_while_members_share_topics() -> None:
         (staged(topic="gone", topic_id="x"), UnknownTopic),
         (staged(topic_id="of-another"), UnknownTopic),
         (staged(partition=2), UnknownPartition),
-        (staged(topic="__x", topic_id="id-x"), InvalidTopicName),
+        (staged(topic="__lakelog_x", topic_id="id-x"), InvalidTopicName),
     ],
 )
 def test_records_for_what_is_not_there_are_refused(file: StagedFile, error: type[LakelogError]) -> None:

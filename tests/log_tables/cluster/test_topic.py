@@ -47,6 +47,18 @@ def test_a_name_that_is_too_long_is_not_repeated_whole() -> None:
     assert len(raised.value.message) < 200
 
 
+@pytest.mark.parametrize("name", ["__debezium-heartbeat.x", "__strimzi_canary", "__", "__auditing", "_x"])
+def test_programs_may_have_topics_with_two_underscores(name: str) -> None:
+    assert not is_internal(name)
+    check_writable(name)
+
+
+@pytest.mark.parametrize("name", ["__audit", "__transaction_state", "__lakelog", "__lakelog.x"])
+def test_names_that_are_reserved_are_no_topics_of_clients(name: str) -> None:
+    with pytest.raises(InvalidTopicName, match="is internal to lakelog"):
+        check_writable(name)
+
+
 def test_internal_topics_are_read_and_never_written() -> None:
     assert is_internal("__consumer_offsets")
     assert not is_internal("_mine")

@@ -105,7 +105,7 @@ REFUSED = {
     "too many": (new_topic("refused", PARTITIONS_MAX + 1), ErrorCode.INVALID_PARTITIONS),
     "no replicas": (new_topic("refused", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
     "a bad name": (new_topic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    "an internal name": (new_topic("__refused"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "an internal name": (new_topic("__transaction_state"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     "an unknown setting": (new_topic("refused", no_such="1"), ErrorCode.INVALID_CONFIG),
     "a bad value": (new_topic("refused", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
     "a bad value without effect": (new_topic("refused", min_insync_replicas="0"), ErrorCode.INVALID_CONFIG),
