@@ -26,8 +26,8 @@ KAFKA = """
 """
 KAFKA_MESSAGES = """
     aborted alter alterable authenticate creatable create cursor deletable describable describe described dir
-    end feature fetchable finalized find forgotten identity incremental init kafka nullable sasl supported
-    sync synonym tagged
+    end feature fetchable finalized find forgotten identity incremental init kafka nullable ongoing
+    reassignment sasl supported sync synonym tagged
 """
 """The words of Kafka's messages, which no other name should need."""
 DELTA = """

@@ -323,7 +323,7 @@ def _compression(door: Door, version: int) -> Compression:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _FetchRead:
     """An answer that is read. It may still take `left` bytes; only its first records may be more."""
 
     left: int
@@ -365,7 +365,7 @@ async def _read(client: Client, answer: _Answer, limit: int, compression: Compre
     """Read at most `limit` bytes, of the first partition with records at least one; and what follows, if this
     client will ask for it (KIP-74).
     """
-    reading, parts = _Reading(limit, compression), [part for part in answer.parts if part.readable]
+    reading, parts = _FetchRead(limit, compression), [part for part in answer.parts if part.readable]
     for is_ahead, some in groupby(parts, lambda part: part.log in client.ahead):
         asked = [*some]
         if is_ahead:
