@@ -41,7 +41,7 @@ from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
-from log_tables.errors import InvalidOffset, LakelogError, OffsetMetadataTooLarge, OutcomeUnknown
+from log_tables.errors import LakelogError, OffsetMetadataTooLarge, OutcomeUnknown
 from log_tables.limits import OFFSET_METADATA_MAX_CHARS
 from log_tables.topic_partition import TopicPartition
 
@@ -228,8 +228,6 @@ def _refused(group: Group, event: CommitOffsets) -> Refused:
     for at, place in event.offsets.items():
         try:
             group.check(at)
-            if place.offset < 0:
-                raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
             if len(place.metadata) > OFFSET_METADATA_MAX_CHARS:
                 raise OffsetMetadataTooLarge(
                     f"the metadata of an offset has {len(place.metadata)} characters, "

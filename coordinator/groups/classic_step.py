@@ -3,6 +3,7 @@
 A group is of one kind while it has members: those of HTTP (`Group.members`), or classic ones.
 """
 
+from collections.abc import Set
 from dataclasses import replace
 
 from coordinator.groups.classic import step as classic
@@ -26,6 +27,7 @@ from log_tables.errors import (
     UnknownGroup,
     UnknownMember,
 )
+from log_tables.topic_partition import TopicPartition
 
 
 def classic_step(
@@ -38,8 +40,10 @@ def classic_step(
     """
     match event:
         case CommitOffsets():
-            after, records = _committed(group, event, now_ms)
-            return *made_by(group, after, records, event.context), []
+            kept = {at: place for at, place in event.offsets.items() if place.offset >= 0}
+            after, records = _committed(group, replace(event, offsets=kept), now_ms)
+            after, gone = _without_offsets(after, event.offsets.keys() - kept.keys())
+            return *made_by(group, after, [*records, *gone], event.context), []
         case DeleteOffsets():
             return *_offsets_deleted(group, event), []
         case _:
@@ -87,7 +91,13 @@ def _offsets_deleted(group: Group, event: DeleteOffsets) -> tuple[Group, Records
         raise GroupNotEmpty(f"the group {group.id!r} has members, which do not say what they read; stop them")
     for at in event.partitions:
         group.check_not_subscribed(at.topic)
-    gone = sorted(event.partitions & group.offsets.keys())
-    left = {at: offset for at, offset in group.offsets.items() if at not in event.partitions}
+    return _without_offsets(group, event.partitions)
+
+
+def _without_offsets(group: Group, partitions: Set[TopicPartition]) -> tuple[Group, Records]:
+    gone = sorted(partitions & group.offsets.keys())
+    if not gone:
+        return group, []
+    left = {at: offset for at, offset in group.offsets.items() if at not in partitions}
     after = replace(group, offsets=left, committed_ms=newest_commit_ms(left))
     return after, [(OffsetKey(group.id, *at), None) for at in gone]

@@ -79,7 +79,8 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets:
-    """Offsets are committed by a member, or (with generation −1) by a client of a group without members.
+    """Offsets are committed by a member, or (with generation −1) by a client of a group without members. A
+    negative offset is none: what was committed is forgotten.
 
     `at_ms`: milliseconds since 1970.
     """

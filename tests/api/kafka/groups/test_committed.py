@@ -162,3 +162,16 @@ def test_offsets_are_deleted_unless_a_member_is_subscribed(kafka: KafkaGateway, 
     assert fetched(asking, group, subscribed).committed_offset == 1
     delete.group_id = unique("none")
     assert asking.ask(delete).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_negative_offset_is_none(kafka: KafkaGateway, asking: Asker) -> None:
+    """Kafkajs resets a group to the earliest by -2 and to the latest by -1. Kafka keeps both, and its clients
+    take either for no committed offset.
+    """
+    topic, group = kafka.create_topic(unique("t")), unique("g")
+    for offset in (-2, -1):
+        assert code_of(asking.ask(commit(group, topic, 5), 9)) == ErrorCode.NONE
+        assert fetched(asking, group, topic).committed_offset == 5
+        assert code_of(asking.ask(commit(group, topic, offset), 9)) == ErrorCode.NONE
+        assert fetched(asking, group, topic).committed_offset == -1
+        assert code_of(asking.ask(commit(group, topic, offset), 9)) == ErrorCode.NONE
