@@ -126,6 +126,7 @@ class ClassicCoordinator:
         if await self.coordinator_of(group_id) is not None:
             return await self._shards.stored_group(group_id)
         shard = await self._shard(group_id)
+        shard.expire_members(group_id)
         found = shard.group(group_id)
         await shard.wait_durable(group_id)
         return found
@@ -189,6 +190,8 @@ class ClassicCoordinator:
         await self._shards.refresh_topics()
         shard = await self._shard(group_id)
         self._shards.check_quota(shard, group_id, event.context)
+        if event.generation < 0:
+            shard.expire_members(group_id)
         group = shard.group(group_id)
         refused = _refused(group, event)
         kept = {at: place for at, place in event.offsets.items() if at not in refused}
@@ -202,6 +205,7 @@ class ClassicCoordinator:
     async def _delete_offsets(self, group_id: str, event: DeleteOffsets) -> Refused:
         await self._shards.refresh_topics()
         shard = await self._shard(group_id)
+        shard.expire_members(group_id)
         group = shard.apply_classic(group_id, DeleteOffsets(frozenset()))
         refused: Refused = {}
         for at in event.partitions:

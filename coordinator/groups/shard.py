@@ -239,14 +239,23 @@ class Shard:
 
     def tick(self) -> None:
         """Apply the time that has passed to every group. Raises NotLeader."""
+        for group_id in [*self._groups]:
+            self.expire_members(group_id)
+
+    def expire_members(self, group_id: str) -> None:
+        """Apply the time that has passed to one group: a member whose session is over is gone before its
+        group is shown, or changed from outside. Raises NotLeader.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            return
         now, wall_ms = self._now_ms(), self._clock.now_ms()
-        for group_id, group in [*self._groups.items()]:
-            deadline, expiry_ms = group.deadline_ms, group.transactions.expiry_ms
-            if (deadline is not None and now >= deadline) or (expiry_ms is not None and wall_ms >= expiry_ms):
-                self.apply(group_id, Tick(wall_ms))
-            due = group.classic.deadline_ms
-            if due is not None and now >= due:
-                self.apply_classic(group_id, ClassicTick())
+        deadline, expiry_ms = group.deadline_ms, group.transactions.expiry_ms
+        if (deadline is not None and now >= deadline) or (expiry_ms is not None and wall_ms >= expiry_ms):
+            self.apply(group_id, Tick(wall_ms))
+        due = group.classic.deadline_ms
+        if due is not None and now >= due:
+            self.apply_classic(group_id, ClassicTick())
 
     async def wait_durable(self, group_id: str) -> None:
         """Return when all events of the group `group_id` so far are durable.

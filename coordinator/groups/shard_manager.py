@@ -294,6 +294,8 @@ class ShardManager:
         if shard is not None:
             await asyncio.to_thread(shard.refresh)
             await self._follow_on(shard)
+            with suppress(NotLeader):
+                shard.tick()
             await shard.wait_all_durable()
             if shard.leading:
                 return shard.groups()
