@@ -20,8 +20,8 @@ from log_tables.cluster.config import SETTINGS, TopicConfig
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import Topic, check_public, check_readable, check_writable, is_internal
 from log_tables.columns.declaration import NOTHING, Declaration, parse
-from log_tables.errors import Damaged, InvalidArgument, LakelogError, QuotaReached
-from log_tables.limits import PARTITIONS_MAX
+from log_tables.errors import Damaged, InvalidArgument, LakelogError, QuotaReached, UnknownTopic
+from log_tables.limits import PARTITIONS_MAX, TOPIC_NAME_MAX_CHARS
 from log_tables.partition.partition import Partition
 from log_tables.store.store import table_location
 
@@ -109,6 +109,11 @@ class TopicDescription:
         """The broker that leads a partition, as far as this gateway knows."""
         return self._here.leadership.leader_id(self._topic, partition)
 
+    @property
+    def leaders(self) -> list[int]:
+        """The broker that leads each partition, as far as this gateway knows."""
+        return self._here.leadership.leader_ids(self._topic)
+
 
 def describe_topic(here: Gateway, name: str) -> TopicDescription:
     """The description of the topic `name`; blocking. Raises UnknownTopic."""
@@ -118,9 +123,14 @@ def describe_topic(here: Gateway, name: str) -> TopicDescription:
 
 async def topic_description(here: Gateway, name: str) -> TopicDescription:
     """The description of the topic `name`, as known here or else looked up. Raises UnknownTopic."""
+    known = known_description(here, name)
+    return known or TopicDescription(here, await asyncio.to_thread(here.cluster.topic, name))
+
+
+def known_description(here: Gateway, name: str) -> TopicDescription | None:
+    """The description of the topic `name`, as known here; None without one."""
     known = here.cluster.cached_topic(name)
-    found = known if known is not None else await asyncio.to_thread(here.cluster.topic, name)
-    return TopicDescription(here, found)
+    return None if known is None else TopicDescription(here, known)
 
 
 def create_topic(
@@ -195,6 +205,12 @@ async def topic_to_write(here: Gateway, name: str) -> Topic:
     return await asyncio.to_thread(here.cluster.topic, name)
 
 
+def known_topic_to_write(here: Gateway, name: str) -> Topic:
+    """The same of one that was looked for (`know_names`)."""
+    check_writable(name)
+    return _known(here, name)
+
+
 async def topic_to_read(here: Gateway, name: str) -> Topic:
     """A topic whose records a client may read, as known here; it may be an old one, which its partitions say
     (`current_topic`). Raises UnknownTopic, InvalidTopicName.
@@ -204,13 +220,29 @@ async def topic_to_read(here: Gateway, name: str) -> Topic:
     return known if known is not None else await asyncio.to_thread(here.cluster.topic, name)
 
 
-async def name_of(here: Gateway, topic_id: str) -> str | None:
-    """The name of the topic with this id; None without one."""
-    found = here.cluster.name_of(topic_id)
-    if found is None:
+def known_topic_to_read(here: Gateway, name: str) -> Topic:
+    """The same of one that was looked for (`know_names`)."""
+    check_readable(name)
+    return _known(here, name)
+
+
+def _known(here: Gateway, name: str) -> Topic:
+    known = here.cluster.cached_topic(name)
+    if known is None:
+        raise UnknownTopic(f"there is no topic {name[:TOPIC_NAME_MAX_CHARS]!r}; create it first")
+    return known
+
+
+async def know_names(here: Gateway, names: Iterable[str]) -> None:
+    """Look once for the topics `names`, if some are not known; one that is not known then does not exist."""
+    if any(here.cluster.cached_topic(each) is None for each in names):
         await asyncio.to_thread(here.cluster.refresh)
-        found = here.cluster.name_of(topic_id)
-    return found
+
+
+async def know_ids(here: Gateway, topic_ids: Iterable[str]) -> None:
+    """Look once for the topics with these ids, if some are not known; `known_name_of` has them then."""
+    if any(here.cluster.name_of(each) is None for each in topic_ids):
+        await asyncio.to_thread(here.cluster.refresh)
 
 
 def current_name_of(here: Gateway, topic_id: str) -> str | None:

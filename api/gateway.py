@@ -17,6 +17,7 @@ from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.tail_follower import TailFollower
 from ingest.buffer import Buffer
+from ingest.loop_share import LoopShare
 from ingest.request_trace import RequestIds, Tracer
 from ingest.settings import Settings
 from ingest.writer import Writer
@@ -57,6 +58,7 @@ class Gateway:
     failures: FailureLog
     clock: Clock
     request_ids: RequestIds
+    loop_share: LoopShare
     access_log: AccessLog | None = None
     tracer: Tracer | None = None
     small_bodies: Buffer = field(

@@ -177,9 +177,9 @@ class Metrics:
         """A request of a Kafka client was answered, or is done if it has no answer."""
         self._kafka_requests.labels(api).observe(seconds)
 
-    def kafka_failed(self, error: str) -> None:
-        """An answer to a Kafka client has this error, by Kafka's name."""
-        self._kafka_errors.labels(error).inc()
+    def kafka_failed(self, error: str, times: int) -> None:
+        """An answer to a Kafka client has this error, by Kafka's name, so many times."""
+        self._kafka_errors.labels(error).inc(times)
 
     def duty_failed(self, duty: str) -> None:
         self._duty_failures.labels(duty).inc()

@@ -120,6 +120,31 @@ KAFKA_ELEMENTS_MAX = 125_000
 """Elements of all arrays in one message of Kafka's protocol: a commit of 30,000 partitions has as many. An
 element may be two bytes, and takes some 300 of memory when it is decoded."""
 
+KAFKA_NAMES_MAX = 10_000
+"""Elements of one array in a request of Kafka's protocol: topics, groups, members, or partitions of a topic,
+which has no more (PARTITIONS_MAX). To look one up, to refuse it and to answer takes 10 to 60 µs of the
+machine, so one array at most 0.6 s."""
+
+KAFKA_TEXT_MAX_BYTES = 32_767
+"""A text in Kafka's protocol, as Kafka has it. Only the old layout bounds it by itself."""
+
+KAFKA_PLAIN_FRAME_MAX_BYTES = 24 * MIB
+"""A request of Kafka's protocol that brings no records: the assignments of the largest group are 16 MiB. It
+is copied as it is decoded."""
+
+KAFKA_INLINE_ELEMENTS = 500
+"""Elements of a message that the event loop decodes or encodes at once: about 2 ms. One with more takes its
+turn in a thread."""
+
+TURN_S = 0.002
+"""How long a wide request has the event loop before others have it for as long."""
+
+AUTO_CREATED_MAX = 50
+"""Topics that one Metadata request makes: each takes some 20 ms. A client asks again for those beyond."""
+
+NAMES_PER_REQUEST = 100
+"""Partitions of a request, and other elements, that count as one request does for `request_rate`."""
+
 SMALL_BODY_FREE_BYTES = 16 * KIB
 """The part of each such body that takes no room, so that a commit always fits. The number of connections
 bounds it."""

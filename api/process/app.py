@@ -153,6 +153,7 @@ async def _end(gateway: Gateway, auditing: AuditDuty) -> None:
             await gateway.writer.close()
             await gateway.brokers.close()
             await gateway.peers.close()
+            gateway.loop_share.close()
     except TimeoutError:
         raise OutcomeUnknown(
             f"not everything was flushed within {timeout_ms} ms: records sent with acks 0 or 1 may be lost;"

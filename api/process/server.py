@@ -51,6 +51,7 @@ from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.tail_follower import TailFollower
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
 from ingest.buffer import Buffer
+from ingest.loop_share import LoopShare
 from ingest.request_trace import RequestIds
 from ingest.settings import Settings
 from ingest.writer import Writer
@@ -364,6 +365,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     )
     shards = ShardManager(cluster, leadership, consumers, transactions, access, settings, clock, failures)
     coordinator = GroupCoordinator(cluster, shards, consumers, transactions, clock)
+    loop_share = LoopShare()
     return Gateway(
         cluster,
         writer,
@@ -373,7 +375,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
         router,
         shards,
         coordinator,
-        ClassicCoordinator(shards, leadership, peers, coordinator, consumers, clock),
+        ClassicCoordinator(shards, leadership, peers, coordinator, consumers, clock, loop_share),
         tails,
         buffer,
         access,
@@ -383,6 +385,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
         failures,
         clock,
         RequestIds(clock.random_hex(12)),
+        loop_share,
         AccessLog() if settings.access_log_enable else None,
         tracer,
     )

@@ -7,7 +7,7 @@ cannot be reached. When two gateways claim at once, one claim wins, and the othe
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import mmh3
@@ -92,12 +92,31 @@ class Leadership:
 
     def leader_id(self, topic: Topic, partition: int) -> int:
         """The broker that leads a partition, or will on the next request, as known here; no I/O."""
-        if self._writer.leads(topic, partition):
-            return self._brokers.id
-        leader = self._reported_leader(
-            topic, partition, _claimed_by(topic, partition) if topic.is_open(partition) else 0
-        )
-        return leader if leader in self._brokers.all() else self._preferred_leader(topic, partition)
+        return self._leader_ids(topic, (partition,))[0]
+
+    def leader_ids(self, topic: Topic) -> list[int]:
+        """`leader_id` of each partition. May be asked in any thread."""
+        return self._leader_ids(topic, range(topic.partition_count))
+
+    def _leader_ids(self, topic: Topic, partitions: Sequence[int]) -> list[int]:
+        """What is known of the gateways is looked at once, for all `partitions`."""
+        own, known, preferred = self._brokers.id, self._brokers.all(), None
+        reports: list[tuple[int, Collection[int]]] | None = None
+        found = []
+        for partition in partitions:
+            if self._writer.leads(topic, partition):
+                found.append(own)
+                continue
+            if reports is None:
+                reports = self._reports(topic)
+            leader = _reported(
+                reports, partition, _claimed_by(topic, partition) if topic.is_open(partition) else 0
+            )
+            if leader not in known:
+                preferred = preferred or self._preferred_leaders(topic)
+                leader = preferred[partition]
+            found.append(leader)
+        return found
 
     def folds(self, topic: Topic) -> bool:
         """Whether this gateway keeps the table over `topic`: all that live agree on one. May be asked in any
@@ -214,12 +233,19 @@ class Leadership:
 
         If living brokers publish that they lead it, and `claimed` does not, one of those is right.
         """
+        return _reported(self._reports(topic), partition, claimed)
+
+    def _reports(self, topic: Topic) -> list[tuple[int, Collection[int]]]:
+        """The other gateways that live, and the partitions of `topic` that each says it leads."""
         others = [broker for broker in map(self._brokers.other, self._brokers.living()) if broker is not None]
-        reporting = [broker.id for broker in others if partition in broker.leads.get(topic.name, ())]
-        return reporting[0] if reporting and claimed not in reporting else claimed
+        return [(each.id, frozenset(each.leads.get(topic.name, ()))) for each in others]
 
     def _preferred_leader(self, topic: Topic, partition: int) -> int:
-        return _preferred_leader_of(topic, partition, self._brokers.living() or (self._brokers.id,))
+        return self._preferred_leaders(topic)[partition]
+
+    def _preferred_leaders(self, topic: Topic) -> Sequence[int]:
+        living = self._brokers.living() or (self._brokers.id,)
+        return preferred_leaders(topic.topic_id, topic.partition_count, living)
 
     def _is_gone(self, broker: int) -> bool:
         if not self._brokers.is_silent(broker):
@@ -286,6 +312,12 @@ class Leadership:
 def _claimed_by(topic: Topic, partition: int) -> int:
     """The broker that has claimed an open partition, as last read; 0 is none."""
     return topic.partition(partition).snapshot.leader_broker
+
+
+def _reported(reports: Sequence[tuple[int, Collection[int]]], partition: int, claimed: int) -> int:
+    """`Leadership._reported_leader`, by these reports."""
+    reporting = [broker for broker, led in reports if partition in led]
+    return reporting[0] if reporting and claimed not in reporting else claimed
 
 
 def _not_leader(topic: Topic, partition: int) -> NotLeader:

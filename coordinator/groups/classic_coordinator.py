@@ -5,7 +5,7 @@ the coordinator, but behind a load balancer they cannot choose.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from coordinator.brokers.leadership import Leadership
@@ -39,6 +39,7 @@ from coordinator.groups.pending_answers import no_coordinator
 from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
+from ingest.loop_share import LoopShare
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import LakelogError, OffsetMetadataTooLarge, OutcomeUnknown
@@ -48,6 +49,10 @@ from log_tables.topic_partition import TopicPartition
 HEARTBEAT_CHECK_S = 2.0
 """How old the last look for another coordinator may be, when a member hears that all is well. Shards look a
 few times a second, unless the store hangs."""
+
+
+OFFSETS_AT_ONCE = 500
+"""Offsets of one request that are committed in one go: each takes some 10 µs of the event loop."""
 
 
 class ClassicCoordinator:
@@ -65,9 +70,11 @@ class ClassicCoordinator:
         coordinator: GroupCoordinator,
         consumers: SessionManager,
         clock: Clock,
+        loop_share: LoopShare,
     ) -> None:
         self._shards, self._leadership, self._peers = shards, leadership, peers
         self._coordinator, self._sessions, self._clock = coordinator, consumers, clock
+        self._share = loop_share
 
     async def coordinator_of(self, group_id: str) -> BrokerRecord | None:
         """The gateway that coordinates a group, or is the one to begin it; None is this one."""
@@ -103,15 +110,33 @@ class ClassicCoordinator:
 
     async def commit(self, group_id: str, event: CommitOffsets) -> Refused:
         """Commit offsets; returns why some of them were not. Raises what `classic.committed` raises."""
-        refused = await self._apply(group_id, event)
-        assert isinstance(refused, dict)
-        return refused
+        some = [{at: event.offsets[at] for at in each} for each in _batches(event.offsets)]
+        return await self._each(group_id, [replace(event, offsets=each) for each in some])
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> Refused:
         """Delete committed offsets; returns why some of them were not. Raises UnknownGroup, GroupNotEmpty."""
-        refused = await self._apply(group_id, DeleteOffsets(frozenset(partitions)))
-        assert isinstance(refused, dict)
-        return refused
+        return await self._each(group_id, [DeleteOffsets(frozenset(each)) for each in _batches(partitions)])
+
+    async def _each(self, group_id: str, events: Sequence[CommitOffsets | DeleteOffsets]) -> Refused:
+        """Apply `events`, of which others have their turns between; their records share commits. Raises the
+        first error of them.
+        """
+        if len(events) == 1:
+            refused = await self._apply(group_id, events[0])
+            assert isinstance(refused, dict)
+            return refused
+        asked = []
+        for event in events:
+            asked.append(asyncio.ensure_future(self._apply(group_id, event)))
+            await self._share.give_way()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found: Refused = {}
+        async for answer in self._share.each(answers):
+            if isinstance(answer, BaseException):
+                raise answer
+            assert isinstance(answer, dict)
+            found |= answer
+        return found
 
     async def delete(self, group_id: str) -> None:
         """Delete a group. Raises UnknownGroup, GroupNotEmpty."""
@@ -224,6 +249,12 @@ class ClassicCoordinator:
         if not await self._leadership.should_lead(topic, partition):
             raise no_coordinator()
         return await self._shards.shard(partition)
+
+
+def _batches(partitions: Collection[TopicPartition]) -> list[Sequence[TopicPartition]]:
+    """`partitions`, OFFSETS_AT_ONCE in each; at least one batch."""
+    found = [*partitions]
+    return [found[at : at + OFFSETS_AT_ONCE] for at in range(0, max(1, len(found)), OFFSETS_AT_ONCE)]
 
 
 def _refused(group: Group, event: CommitOffsets) -> Refused:

@@ -1,6 +1,6 @@
 """The parts of a gateway that the answers to Kafka's clients are made of."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,11 +51,13 @@ class Door:
         found = self.here.brokers.all()
         return [found[number] for number in self.here.brokers.living() if found[number].kafka]
 
-    def leaders(self, topic: TopicDescription) -> Sequence[int]:
-        """The gateway to ask for each partition: its leader; this one where clients do not reach that."""
-        reached = {each.id for each in self.brokers()}
-        found = [topic.leader(number) for number in range(topic.partition_count)]
-        return [leader if leader in reached else self.here.brokers.id for leader in found]
+    def leaders(self, topics: Iterable[TopicDescription]) -> Iterator[tuple[TopicDescription, list[int]]]:
+        """`topics`, and the gateway to ask for each partition of each: its leader; this one where clients do
+        not reach that. May be asked in any thread.
+        """
+        reached, own = {each.id for each in self.brokers()}, self.here.brokers.id
+        for topic in topics:
+            yield topic, [leader if leader in reached else own for leader in topic.leaders]
 
 
 Handler = Callable[[Door, Client, Any, int], Awaitable[Any]]

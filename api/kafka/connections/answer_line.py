@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from api.access_log import AccessLog, principal_of
@@ -12,10 +12,12 @@ from api.kafka.connections.answer_errors import errors_in
 from api.kafka.connections.answer_writer import REVOKED, AnswerWriter
 from api.kafka.connections.throttle import Throttle
 from api.kafka.protocol.apis import APIS
-from api.kafka.protocol.codec import RequestHeader, encode_response
-from api.kafka.protocol.notation import Message
+from api.kafka.protocol.codec import Chunk, RequestHeader, encode_response
+from api.kafka.protocol.notation import Message, has_more
 from api.metrics import Metrics
+from ingest.loop_share import LoopShare
 from ingest.request_trace import RequestTrace, Span
+from log_tables.limits import KAFKA_INLINE_ELEMENTS
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +35,16 @@ class RequestEntry(NamedTuple):
     span: Span | None = None
 
 
+class EncodedAnswer(NamedTuple):
+    """An answer as it is sent, and how often it has which errors."""
+
+    chunks: list[Chunk]
+    errors: Mapping[str, int]
+
+
+_NOTHING = EncodedAnswer([], {})
+
+
 class AnswerLine:
     """Of one connection. Used on the event loop."""
 
@@ -43,9 +55,11 @@ class AnswerLine:
         throttle: Throttle,
         metrics: Metrics,
         access_log: AccessLog | None,
+        loop_share: LoopShare,
         sent: Callable[[], None],
     ) -> None:
         """`sent` is called after some that came late were sent."""
+        self._share = loop_share
         self._client, self._writer, self._throttle, self._metrics = client, writer, throttle, metrics
         self._access_log, self._sent = access_log, sent
         self._loop = asyncio.get_running_loop()
@@ -64,7 +78,15 @@ class AnswerLine:
     def _send_first(self, _: "asyncio.Future[Any]") -> None:
         """Send the answers that are there, up to the first that is not."""
         while self._coming and self._coming[0][1].done():
-            asked, coming = self._coming.popleft()
+            asked, coming = self._coming[0]
+            if self._is_wide(coming):
+                encoding = self._coming[0] = (
+                    asked,
+                    asyncio.ensure_future(self.encoded(asked, coming.result())),
+                )
+                encoding[1].add_done_callback(self._send_first)
+                return
+            self._coming.popleft()
             if coming.cancelled() or coming.exception() is not None:
                 share = self._writer.share
                 _log.error("a Produce request of %s failed", share, exc_info=coming.exception())
@@ -73,12 +95,21 @@ class AnswerLine:
                     asked.span.end(failed="an internal error")
                 break
             if coming.result() is None:
-                self._measure(asked, None, ())
+                self._measure(asked, _NOTHING)
+            elif isinstance(coming.result(), EncodedAnswer):
+                self.write(asked, coming.result())
             else:
                 self.send(asked, coming.result())
         if not self._coming:
             self._answered.set()
         self._sent()
+
+    @staticmethod
+    def _is_wide(coming: "asyncio.Future[Any]") -> bool:
+        """Whether the answer takes long to encode."""
+        if coming.cancelled() or coming.exception() is not None:
+            return False
+        return isinstance(coming.result(), Message) and has_more(coming.result(), KAFKA_INLINE_ELEMENTS)
 
     async def all_answered(self) -> None:
         """Wait until none is coming."""
@@ -86,46 +117,62 @@ class AnswerLine:
             self._answered.clear()
             await self._answered.wait()
 
+    async def encoded(self, asked: RequestEntry, answer: Message) -> EncodedAnswer:
+        """An answer that `write` takes. A wide one is encoded in a thread."""
+        if has_more(answer, KAFKA_INLINE_ELEMENTS):
+            self._throttled(answer)
+            return await self._share.in_thread(lambda: _encoded(asked.header, answer))
+        return self._encoded_now(asked, answer)
+
     def send(self, asked: RequestEntry, answer: Message, version: int | None = None) -> None:
         """Send an answer now, in the version of the request, or this one."""
+        self.write(asked, self._encoded_now(asked, answer, version))
+
+    def _encoded_now(self, asked: RequestEntry, answer: Message, version: int | None = None) -> EncodedAnswer:
+        self._throttled(answer)
+        return _encoded(asked.header, answer, version)
+
+    def write(self, asked: RequestEntry, encoded: EncodedAnswer) -> None:
+        """Send an answer now."""
         if self._writer.is_closing or not self._client.is_let_in:
             if not self._writer.is_closing:
                 self._writer.refuse(REVOKED)
             if asked.span is not None:
                 asked.span.end(failed="the connection was closed before the answer")
             return
+        self._measure(asked, encoded)
+        self._writer.write(encoded.chunks)
+
+    def _throttled(self, answer: Message) -> None:
+        """Let `answer` say for how long its client is not read."""
         left_s = self._throttle.left_s
         if left_s and hasattr(answer, "throttle_time_ms"):
             answer.throttle_time_ms = max(answer.throttle_time_ms, _ms(left_s))
-        header, shown = asked.header, asked.header.api_version if version is None else version
-        encoded = encode_response(header.correlation_id, answer, shown)
-        self._measure(asked, answer, encoded)
-        self._writer.write(encoded)
 
-    def _measure(
-        self,
-        asked: RequestEntry,
-        answer: Message | None,
-        encoded: Sequence[bytes | bytearray | memoryview],
-    ) -> None:
+    def _measure(self, asked: RequestEntry, encoded: EncodedAnswer) -> None:
         """`asked` is answered, or done if it has no answer."""
         name, seconds = APIS[asked.header.api_key].name, self._loop.time() - asked.began
         self._metrics.kafka_answered(name, seconds)
-        errors = [] if answer is None else [*errors_in(answer)]
+        errors = sorted(encoded.errors)
         for error in errors:
-            self._metrics.kafka_failed(error)
+            self._metrics.kafka_failed(error, encoded.errors[error])
         if asked.span is not None:
-            asked.span.end({"lakelog.errors": sorted({*errors})}, ", ".join(sorted({*errors})))
+            asked.span.end({"lakelog.errors": errors}, ", ".join(errors))
         if self._access_log is not None:
             self._access_log.kafka(
                 asked.trace,
                 (name, asked.header.api_version),
                 errors,
-                (asked.size_bytes, sum(map(len, encoded))),
+                (asked.size_bytes, sum(map(len, encoded.chunks))),
                 seconds,
                 (self._client.host, asked.header.client_id or ""),
                 principal_of(self._client.context),
             )
+
+
+def _encoded(header: RequestHeader, answer: Message, version: int | None = None) -> EncodedAnswer:
+    shown = header.api_version if version is None else version
+    return EncodedAnswer(encode_response(header.correlation_id, answer, shown), Counter(errors_in(answer)))
 
 
 def _ms(seconds: float) -> int:

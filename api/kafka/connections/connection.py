@@ -20,7 +20,7 @@ from api.kafka.protocol.apis import PRODUCE
 from api.kafka.protocol.codec import Malformed
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.errors import BufferFull
-from log_tables.limits import HANDSHAKE_S
+from log_tables.limits import HANDSHAKE_S, KAFKA_PLAIN_FRAME_MAX_BYTES
 
 FRAME_MIN_BYTES = 8
 """Of a frame without its length: API key, version and correlation id."""
@@ -79,9 +79,13 @@ class Connection(asyncio.Protocol):
 
     def _feed(self, data: memoryview) -> None:
         while data and not self._writer.is_closing:
-            if self._is_too_large_now():
+            if self._is_too_large():
+                self._writer.refuse(f"a request without records of {self._reader.size_bytes} bytes")
+                return
+            quota = self._large_request_quota()
+            if quota is not None and self._client.is_in_debt(quota):
                 self._hold(data)
-                self._throttle.begin(self._client.debt_s(QuotaKind.PRODUCER_BYTES))
+                self._throttle.begin(self._client.debt_s(quota))
                 return
             try:
                 data, frame = self._reader.take(data, self._sizes, self._loop.time())
@@ -107,14 +111,22 @@ class Connection(asyncio.Protocol):
             return range(least, LOGIN_FRAME_MAX_BYTES + 1)
         return range(FRAME_MIN_BYTES, int(self._door.here.settings.max_request_bytes) + 1)
 
-    def _is_too_large_now(self) -> bool:
-        """Whether a Produce begins whose client has used up its quota for long: it waits unread."""
+    def _is_too_large(self) -> bool:
+        """Whether a request begins that is larger than any is that brings no records."""
         reader = self._reader
         return (
             reader.needs_room
-            and reader.api_key == PRODUCE
-            and self._client.is_in_debt(QuotaKind.PRODUCER_BYTES)
+            and reader.api_key != PRODUCE
+            and reader.size_bytes > KAFKA_PLAIN_FRAME_MAX_BYTES
         )
+
+    def _large_request_quota(self) -> QuotaKind | None:
+        """The quota of a large request that begins: it waits unread where its client has used that up for
+        long. None where none begins.
+        """
+        if not self._reader.needs_room:
+            return None
+        return QuotaKind.PRODUCER_BYTES if self._reader.api_key == PRODUCE else QuotaKind.REQUESTS
 
     def _hold(self, left: memoryview | None = None) -> None:
         """Read no further for now; `left` is what came already."""

@@ -48,6 +48,11 @@ class FrameReader:
         return self._frame is not None and self._filled == len(self._frame) < self._size
 
     @property
+    def size_bytes(self) -> int:
+        """Those of the request that begins, if it `needs_room`."""
+        return self._size
+
+    @property
     def api_key(self) -> int:
         """The API of the request that begins, if it `needs_room`."""
         return int.from_bytes((self._frame or b"")[:2], "big", signed=True)

@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from api.kafka.clients.access import rule_of
+from api.kafka.clients.access import Rule, rule_of
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode
@@ -19,14 +19,22 @@ from api.kafka.connections.frame_reader import LENGTH_BYTES, SMALL_FRAME_BYTES, 
 from api.kafka.connections.throttle import Throttle
 from api.kafka.handlers import HANDLERS
 from api.kafka.logs.produce import produce
-from api.kafka.protocol.apis import API_VERSIONS, APIS, FETCH, PRODUCE, SASL_AUTHENTICATE
-from api.kafka.protocol.codec import Malformed, RequestHeader, decode, decode_request_header
+from api.kafka.protocol.apis import API_VERSIONS, APIS, FETCH, PRODUCE, SASL_AUTHENTICATE, Api
+from api.kafka.protocol.codec import (
+    Malformed,
+    RequestHeader,
+    TooMany,
+    decode_request,
+    decode_request_header,
+)
 from api.kafka.protocol.messages.produce import ProduceRequest
 from api.kafka.protocol.messages.versions import ApiVersionsRequest
+from api.kafka.protocol.notation import Message, names_in
 from coordinator.access.quota_manager import QuotaKind
 from ingest.buffer import Room
 from ingest.request_trace import CURRENT, RequestTrace
 from log_tables.errors import LakelogError
+from log_tables.limits import KAFKA_INLINE_ELEMENTS, NAMES_PER_REQUEST
 
 FRAMES_MAX = 100
 """Requests of a connection that are read and not answered."""
@@ -55,7 +63,9 @@ class RequestLine:
         self._door, self._client, self._writer, self._throttle = door, client, writer, throttle
         self._worked, self._authenticated = worked, authenticated
         here = door.here
-        self._answers = AnswerLine(client, writer, throttle, here.metrics, here.access_log, worked)
+        self._answers = AnswerLine(
+            client, writer, throttle, here.metrics, here.access_log, here.loop_share, worked
+        )
         self._loop = asyncio.get_running_loop()
         self._frames: deque[Frame] = deque()
         self._small_bytes = 0
@@ -140,20 +150,15 @@ class RequestLine:
         header = decode_request_header(frame)
         if self._writer.is_left and header.api_key != PRODUCE:
             return
-        api = APIS.get(header.api_key)
-        if api is None or (header.api_key != PRODUCE and header.api_key not in HANDLERS):
-            raise Malformed(f"API {header.api_key} is not offered")
-        rule = rule_of(header.api_key)
-        if self._client.context is None and not rule.is_public:
-            raise Malformed(f"{api.name} came before SaslAuthenticate")
-        if self._door.here.access.is_shut or not self._client.is_let_in:
-            raise Malformed(REVOKED)
+        api, rule = self._admitted(header)
         if not api.min_version <= header.api_version <= api.max_version:
             await self._refuse_version(header, api.name, len(frame))
             return
         self._client.id = header.client_id or ""
-        request = decode(api.request, header.api_version, frame[header.body_at :])
         began = self._loop.time()
+        request, elements = await self._decoded(api.request, header.api_version, frame[header.body_at :])
+        if not rule.is_public:
+            self._client.charge(QuotaKind.REQUESTS, _cost(request, elements))
         self._is_producing = isinstance(request, ProduceRequest)
         entered = await self._client.enter() if rule.is_counted else ""
         asked = self._entry(header, len(frame), began, entered)
@@ -166,6 +171,30 @@ class RequestLine:
             if asked.span is not None:
                 asked.span.end(failed=type(error).__name__)
             raise
+
+    def _admitted(self, header: RequestHeader) -> tuple[Api, Rule]:
+        """The API of a request, and its rule. Raises Malformed for one that is not offered to the client."""
+        api = APIS.get(header.api_key)
+        if api is None or (header.api_key != PRODUCE and header.api_key not in HANDLERS):
+            raise Malformed(f"API {header.api_key} is not offered")
+        rule = rule_of(header.api_key)
+        if self._client.context is None and not rule.is_public:
+            raise Malformed(f"{api.name} came before SaslAuthenticate")
+        if self._door.here.access.is_shut or not self._client.is_let_in:
+            raise Malformed(REVOKED)
+        return api, rule
+
+    async def _decoded(self, kind: type[Message], version: int, body: memoryview) -> tuple[Message, int]:
+        """The request, and how many elements it has. A wide one is decoded in a thread, and waits for its
+        turn. Raises Malformed.
+        """
+        try:
+            return decode_request(kind, version, body, KAFKA_INLINE_ELEMENTS)
+        except TooMany:
+            share = self._door.here.loop_share
+            found = await share.in_thread(lambda: decode_request(kind, version, body))
+            await share.give_way()
+            return found
 
     def _entry(self, header: RequestHeader, size: int, began: float, entered: str) -> RequestEntry:
         """A request that is worked at from now on; what is done next is for it."""
@@ -200,7 +229,7 @@ class RequestLine:
             self._client.leave(asked.entered)
         if not self._writer.is_closing:
             self._charge(header.api_key, 0)
-            self._answers.send(asked, answer)
+            self._answers.write(asked, await self._answers.encoded(asked, answer))
             if header.api_key == SASL_AUTHENTICATE:
                 self._note_login()
         if self._client.is_ending:
@@ -221,11 +250,10 @@ class RequestLine:
             self._authenticated()
 
     def _charge(self, api_key: int, size_bytes: int) -> None:
-        """Count a request, and what came with it. A client beyond a quota has to be silent for a while."""
+        """Count what came with a request. A client beyond a quota has to be silent for a while."""
         kinds = [QuotaKind.REQUESTS]
         if rule_of(api_key).is_public:
             return
-        self._client.charge(QuotaKind.REQUESTS, 1)
         if size_bytes:
             self._client.charge(QuotaKind.PRODUCER_BYTES, size_bytes)
         if api_key in _QUOTAS:
@@ -244,6 +272,12 @@ class RequestLine:
         answer = await HANDLERS[header.api_key](self._door, self._client, ApiVersionsRequest(), 0)
         answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         self._answers.send(self._entry(header, size, self._loop.time(), ""), answer, 0)
+
+
+def _cost(request: Message, elements: int) -> int:
+    """As how many requests it counts: one for each name in it, and for each NAMES_PER_REQUEST elements."""
+    names = sum(len(getattr(request, name) or ()) for name in names_in(type(request)))
+    return max(1, names, elements // NAMES_PER_REQUEST)
 
 
 def _small(frame: Frame) -> int:

@@ -5,6 +5,7 @@ has −1, and is no error.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from api.client_topics import known_id_of, known_name_of
 from api.kafka.clients.client import Client
@@ -30,12 +31,13 @@ from api.kafka.protocol.messages.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from api.kafka.protocol.notation import ZERO_UUID
+from api.kafka.protocol.notation import ZERO_UUID, has_more
 from coordinator.groups.classic.events import CommitOffsets
 from coordinator.groups.events import OffsetAndMetadata
 from coordinator.groups.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import LakelogError
+from log_tables.limits import KAFKA_INLINE_ELEMENTS
 from log_tables.topic_partition import TopicPartition
 
 NO_OFFSET = -1
@@ -54,20 +56,46 @@ async def offset_commit(
     door: Door, client: Client, request: OffsetCommitRequest, version: int
 ) -> OffsetCommitResponse:
     """Each partition has a code of its own. A client that may not read the group learns of no topic."""
+    share, is_wide = door.here.loop_share, has_more(request, KAFKA_INLINE_ELEMENTS)
     if not client.may(Operation.READ, ResourceType.GROUP, request.group_id):
-        return _all_refused(request)
+        return await share.maybe_in_thread(is_wide, lambda: _all_refused(request))
+    asked = await share.maybe_in_thread(is_wide, lambda: _asked(door, client, request, version))
+    refused = await _commit(door, client, request, asked.offsets)
+    return await share.maybe_in_thread(is_wide, lambda: _committed(request, asked, refused))
+
+
+class _Asked(NamedTuple):
+    """What a commit is about: the names of its topics, the codes of partitions that are refused, and the
+    offsets of the others.
+    """
+
+    names: list[str]
+    codes: dict[tuple[str, int], ErrorCode]
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+
+
+def _asked(door: Door, client: Client, request: OffsetCommitRequest, version: int) -> _Asked:
     names = [_name_of(door, each.topic_id) if version >= IDS_SINCE else each.name for each in request.topics]
-    codes: dict[tuple[str, int], ErrorCode] = {}
-    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    asked = _Asked(names, {}, {})
     for topic, name in zip(request.topics, names, strict=True):
         refusal = _refusal(client, name)
         for each in topic.partitions:
             if refusal is None:
                 place = OffsetAndMetadata(each.committed_offset, each.committed_metadata or "")
-                offsets[TopicPartition(name, each.partition_index)] = place
+                asked.offsets[TopicPartition(name, each.partition_index)] = place
             else:
-                codes[_key(topic), each.partition_index] = refusal
-    failed = await _commit(door, client, request, offsets)
+                asked.codes[_key(topic), each.partition_index] = refusal
+    return asked
+
+
+def _committed(
+    request: OffsetCommitRequest, asked: _Asked, refused: Mapping[TopicPartition, LakelogError] | ErrorCode
+) -> OffsetCommitResponse:
+    def code_of(at: TopicPartition) -> ErrorCode:
+        if isinstance(refused, ErrorCode):
+            return refused
+        return error_code(refused[at]) if at in refused else ErrorCode.NONE
+
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -76,13 +104,13 @@ async def offset_commit(
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=each.partition_index,
-                        error_code=codes.get((_key(topic), each.partition_index))
-                        or failed.get(TopicPartition(name, each.partition_index), ErrorCode.NONE),
+                        error_code=asked.codes.get((_key(topic), each.partition_index))
+                        or code_of(TopicPartition(name, each.partition_index)),
                     )
                     for each in topic.partitions
                 ],
             )
-            for topic, name in zip(request.topics, names, strict=True)
+            for topic, name in zip(request.topics, asked.names, strict=True)
         ]
     )
 
@@ -120,7 +148,8 @@ async def _commit(
     client: Client,
     request: OffsetCommitRequest,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
-) -> dict[TopicPartition, ErrorCode]:
+) -> Mapping[TopicPartition, LakelogError] | ErrorCode:
+    """Why offsets were not committed: each, or all."""
     try:
         event = CommitOffsets(
             offsets=offsets,
@@ -130,10 +159,9 @@ async def _commit(
             instance_id=request.group_instance_id,
             context=client.identified,
         )
-        refused = await door.here.classic.commit(request.group_id, event)
+        return await door.here.classic.commit(request.group_id, event)
     except LakelogError as error:
-        return dict.fromkeys(offsets, group_error_code(error))
-    return {at: error_code(error) for at, error in refused.items()}
+        return group_error_code(error)
 
 
 async def offset_fetch(
@@ -143,9 +171,21 @@ async def offset_fetch(
     if version >= GROUPS_SINCE:
         # The last counts of those that are named twice, so an answer is no larger than all offsets are.
         asked_of = {each.group_id: each for each in request.groups}
-        groups = [await _fetched(door, client, each, version) for each in asked_of.values()]
+
+        async def fetched(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+            return await _fetched(door, client, group, version)
+
+        groups = await door.here.loop_share.results(fetched, [*asked_of.values()])
         return OffsetFetchResponse(groups=groups)
-    asked = OffsetFetchRequestGroup(
+    share, is_wide = door.here.loop_share, has_more(request, KAFKA_INLINE_ELEMENTS)
+    asked = await share.maybe_in_thread(is_wide, lambda: _as_group(request))
+    found = await _fetched(door, client, asked, version)
+    return await share.maybe_in_thread(has_more(found, KAFKA_INLINE_ELEMENTS), lambda: _of_one_group(found))
+
+
+def _as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """A request about one group in the form of those about many."""
+    return OffsetFetchRequestGroup(
         group_id=request.group_id,
         topics=None
         if request.topics is None
@@ -154,7 +194,9 @@ async def offset_fetch(
             for each in request.topics
         ],
     )
-    found = await _fetched(door, client, asked, version)
+
+
+def _of_one_group(found: OffsetFetchResponseGroup) -> OffsetFetchResponse:
     return OffsetFetchResponse(
         error_code=found.error_code,
         topics=[
@@ -184,10 +226,17 @@ async def _fetched(
         group = await door.here.classic.group(asked.group_id)
     except LakelogError as error:
         return _unknown(asked, group_error_code(error), version)
-    if asked.topics is None:
-        topics = _all(door, client, group)
-    else:
-        topics = [_of_topic(door, client, group, each) for each in asked.topics]
+
+    def fetched() -> list[OffsetFetchResponseTopics]:
+        if asked.topics is None:
+            return _all(door, client, group)
+        return [_of_topic(door, client, group, each) for each in asked.topics]
+
+    is_wide = len(group.offsets) if asked.topics is None else has_more(asked, KAFKA_INLINE_ELEMENTS)
+    is_wide = has_more(asked, KAFKA_INLINE_ELEMENTS) or (
+        asked.topics is None and len(group.offsets) > KAFKA_INLINE_ELEMENTS
+    )
+    topics = await door.here.loop_share.maybe_in_thread(is_wide, fetched)
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
@@ -233,7 +282,7 @@ def _of_topic(
     return OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
-        partitions=[_offset(group, name, p, code) for p in asked.partition_indexes],
+        partitions=[_offset(group, name, p, code) for p in dict.fromkeys(asked.partition_indexes)],
     )
 
 
@@ -254,19 +303,21 @@ async def offset_delete(
     door: Door, client: Client, request: OffsetDeleteRequest, _version: int
 ) -> OffsetDeleteResponse:
     """Only of topics that no member is subscribed to."""
-    asked = [
-        TopicPartition(topic.name, each.partition_index)
-        for topic in request.topics
-        for each in topic.partitions
-    ]
-    denied = {
-        name
-        for name in {at.topic for at in asked}
-        if not client.may(Operation.READ, ResourceType.TOPIC, name)
-    }
+    share, is_wide = door.here.loop_share, has_more(request, KAFKA_INLINE_ELEMENTS)
+
+    def allowed() -> tuple[list[TopicPartition], list[TopicPartition]]:
+        asked = [
+            TopicPartition(topic.name, each.partition_index)
+            for topic in request.topics
+            for each in topic.partitions
+        ]
+        names = {at.topic for at in asked}
+        denied = {name for name in names if not client.may(Operation.READ, ResourceType.TOPIC, name)}
+        return [at for at in asked if at.topic not in denied], [at for at in asked if at.topic in denied]
+
     try:
         client.check(Operation.DELETE, ResourceType.GROUP, request.group_id)
-        wanted = [at for at in asked if at.topic not in denied]
+        wanted, denied = await share.maybe_in_thread(is_wide, allowed)
         refused = await door.here.classic.delete_offsets(request.group_id, wanted)
     except LakelogError as error:
         client.note_failure("DeleteOffsets", ResourceType.GROUP, request.group_id, error)
@@ -274,9 +325,13 @@ async def offset_delete(
     gone = len(wanted) - len(refused)
     if gone:
         client.note_change("DeleteOffsets", ResourceType.GROUP, request.group_id, offsets=gone)
-    codes = {at: error_code(error) for at, error in refused.items()}
-    codes |= {at: ErrorCode.TOPIC_AUTHORIZATION_FAILED for at in asked if at.topic in denied}
-    return OffsetDeleteResponse(topics=_deleted(request, codes))
+
+    def answer() -> list[OffsetDeleteResponseTopic]:
+        codes = {at: error_code(error) for at, error in refused.items()}
+        codes |= dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _deleted(request, codes)
+
+    return OffsetDeleteResponse(topics=await share.maybe_in_thread(is_wide, answer))
 
 
 def _deleted(

@@ -4,7 +4,8 @@ A group of the HTTP API's consumer instances is shown as a group of consumers, e
 form in which Kafka's clients read them.
 """
 
-import asyncio
+from collections.abc import Iterator
+from functools import partial
 
 from api.kafka.clients.authorized_operations import authorized_operations
 from api.kafka.clients.client import Client
@@ -31,9 +32,6 @@ from log_tables.errors import LakelogError
 CLASSIC = "classic"
 """The type of all groups here (KIP-848)."""
 
-DELETED_AT_ONCE = 64
-"""So many groups of one request are deleted side by side: their records are written together."""
-
 UNKNOWN_SINCE = 6
 """The version of DescribeGroups from which on an unknown group is an error, and not one that is dead."""
 
@@ -42,10 +40,11 @@ async def describe_groups(
     door: Door, client: Client, request: DescribeGroupsRequest, version: int
 ) -> DescribeGroupsResponse:
     """Groups as their coordinators have them; those of another gateway as they were written last."""
-    found = [
-        await _described(door, client, name, version, request.include_authorized_operations)
-        for name in dict.fromkeys(request.groups)  # once, however often it is named
-    ]
+
+    async def described(name: str) -> DescribedGroup:
+        return await _described(door, client, name, version, request.include_authorized_operations)
+
+    found = await door.here.loop_share.results(described, [*dict.fromkeys(request.groups)])
     return DescribeGroupsResponse(groups=found)
 
 
@@ -68,14 +67,13 @@ async def _described(door: Door, client: Client, name: str, version: int, operat
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=group.assignor if stable else "",
-        members=_members(group, stable),
+        members=[each async for each in door.here.loop_share.each(_members(group, stable))],
         authorized_operations=authorized_operations(client, ResourceType.GROUP, name, asked=operations),
     )
 
 
-def _members(group: Group, stable: bool) -> list[DescribedGroupMember]:
+def _members(group: Group, stable: bool) -> Iterator[DescribedGroupMember]:
     """A member has metadata and an assignment while the group is stable, as in Kafka."""
-    found = []
     for each in group.group_members:
         classic = group.classic.members.get(each.id)
         if classic is not None:
@@ -83,17 +81,14 @@ def _members(group: Group, stable: bool) -> list[DescribedGroupMember]:
         else:
             topics = group.subscription(group.members[each.id])
             metadata, assignment = encode_subscription(topics), encode_assignment(each.owned or ())
-        found.append(
-            DescribedGroupMember(
-                member_id=each.id,
-                group_instance_id=None if classic is None else each.instance_id,
-                client_id=each.client_id,
-                client_host=f"/{each.host}",
-                member_metadata=metadata if stable else b"",
-                member_assignment=assignment if stable else b"",
-            )
+        yield DescribedGroupMember(
+            member_id=each.id,
+            group_instance_id=None if classic is None else each.instance_id,
+            client_id=each.client_id,
+            client_host=f"/{each.host}",
+            member_metadata=metadata if stable else b"",
+            member_assignment=assignment if stable else b"",
         )
-    return found
 
 
 async def list_groups(
@@ -114,7 +109,7 @@ async def list_groups(
                 group_state=group.state,
                 group_type=CLASSIC,
             )
-            for group in groups
+            async for group in door.here.loop_share.each(groups)
             if (not states or group.state.lower() in states)
             and (not types or CLASSIC in types)
             and client.sees(ResourceType.GROUP, group.id)
@@ -125,12 +120,11 @@ async def list_groups(
 async def delete_groups(
     door: Door, client: Client, request: DeleteGroupsRequest, _version: int
 ) -> DeleteGroupsResponse:
-    """Only groups without members. Each is durably gone before the answer, so several go at once."""
+    """Only groups without members. Each is durably gone before the answer, so some go at once, and their
+    records are written together.
+    """
     names = [*dict.fromkeys(request.groups_names)]
-    codes: list[ErrorCode] = []
-    for first in range(0, len(names), DELETED_AT_ONCE):
-        some = names[first : first + DELETED_AT_ONCE]
-        codes += await asyncio.gather(*(_deleted(door, client, name) for name in some))
+    codes = await door.here.loop_share.results(partial(_deleted, door, client), names)
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id=name, error_code=code)

@@ -31,6 +31,7 @@ from api.kafka.protocol.messages.groups import (
 )
 from coordinator.access.host import host_and_port
 from coordinator.groups.classic.events import GroupHeartbeat, JoinGroup, LeaveGroup, LeftMember, SyncGroup
+from ingest.wide import batched
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import NAME_MAX_CHARS
 from log_tables.errors import InvalidArgument, LakelogError, MemberIdRequired
@@ -65,7 +66,10 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     """The gateway that coordinates each group, or will."""
     keys = [*dict.fromkeys(request.coordinator_keys)] if version >= 4 else [request.key]
-    found = [await _coordinator(door, client, key, request.key_type) for key in keys]
+    found = [
+        await _coordinator(door, client, key, request.key_type)
+        async for key in door.here.loop_share.each(keys)
+    ]
     if version >= 4:
         return FindCoordinatorResponse(coordinators=found)
     return FindCoordinatorResponse(
@@ -202,14 +206,17 @@ async def leave_group(
     door: Door, client: Client, request: LeaveGroupRequest, version: int
 ) -> LeaveGroupResponse:
     """Each of the members that leave has a code of its own."""
+    share = door.here.loop_share
     asked = request.members if version >= MANY_SINCE else [MemberIdentity(member_id=request.member_id)]
     try:
         client.check(Operation.READ, ResourceType.GROUP, request.group_id)
-        left = tuple(LeftMember(each.member_id, each.group_instance_id, each.reason or "") for each in asked)
-        answer = await door.here.classic.leave(request.group_id, LeaveGroup(left))
+        codes: list[ErrorCode] = []
+        async for some in share.each(batched(asked) if asked else [asked]):
+            left = (LeftMember(each.member_id, each.group_instance_id, each.reason or "") for each in some)
+            answer = await door.here.classic.leave(request.group_id, LeaveGroup(tuple(left)))
+            codes += [ErrorCode.NONE if error is None else group_error_code(error) for error in answer.errors]
     except LakelogError as error:
         return LeaveGroupResponse(error_code=group_error_code(error))
-    codes = [ErrorCode.NONE if error is None else group_error_code(error) for error in answer.errors]
     if version < MANY_SINCE:
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(
@@ -217,7 +224,7 @@ async def leave_group(
             MemberResponse(
                 member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=code
             )
-            for each, code in zip(asked, codes, strict=True)
+            async for each, code in share.each(zip(asked, codes, strict=True))
         ]
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
 
-from api.client_topics import current_topic, name_of, topic_to_read
+from api.client_topics import current_topic, know_ids, know_names, known_name_of, known_topic_to_read
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, error_code
@@ -24,6 +24,7 @@ from api.kafka.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from api.kafka.protocol.notation import has_more
 from api.kafka.protocol.primitives import Fragments
 from api.kafka.records.batch_header import HEADER_BYTES
 from api.kafka.records.compression import Compression
@@ -33,7 +34,7 @@ from coordinator.groups.tail_follower import WAITS
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic
 from log_tables.errors import AuthorizationFailed, BufferFull, LakelogError, TopicDeleted, UnknownTopic
-from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, READ_SEGMENTS_MAX
+from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, KAFKA_INLINE_ELEMENTS, READ_SEGMENTS_MAX
 from log_tables.partition.partition import Partition
 
 FRESH_S = 0.02
@@ -157,10 +158,11 @@ class _Answer:
     """All partitions of a request, by topic in its order."""
 
     topics: list[tuple[FetchTopic, str, list[_PartitionRead]]] = field(default_factory=list)
+    parts: list[_PartitionRead] = field(default_factory=list)
 
-    @property
-    def parts(self) -> list[_PartitionRead]:
-        return [part for _, _, parts in self.topics for part in parts]
+    def add(self, topic: FetchTopic, name: str, parts: list[_PartitionRead]) -> None:
+        self.topics.append((topic, name, parts))
+        self.parts += parts
 
     @property
     def size_bytes(self) -> int:
@@ -180,11 +182,14 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
         return FetchResponse(responses=[])
     wait_s = min(max(request.max_wait_ms, 0), here.settings.fetch_timeout_ms_max) / 1_000
     deadline = here.clock.monotonic() + wait_s
-    answer, by_id = _Answer(), version >= IDS_SINCE
-    for topic in request.topics:
-        name = await name_of(here, topic.topic_id.hex()) if by_id else topic.topic
-        parts = await _found(door, client, name, topic, by_id)
-        answer.topics.append((topic, name or "", parts))
+    answer, by_id, share = _Answer(), version >= IDS_SINCE, here.loop_share
+    if by_id:
+        await know_ids(here, (topic.topic_id.hex() for topic in request.topics))
+    else:
+        await know_names(here, (topic.topic for topic in request.topics))
+    async for topic in share.each(request.topics):
+        name = known_name_of(here, topic.topic_id.hex()) if by_id else topic.topic
+        answer.add(topic, name or "", await _found(door, client, name, topic, by_id))
     await _open(door, answer.parts)
     await here.tails.follow([part.log for part in answer.parts if part.log is not None], FRESH_S)
     if await _waited(door, answer, request.min_bytes, deadline):
@@ -199,22 +204,23 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
     await _forget_old_topics(door, answer)
     _measure(door, answer, here.clock.monotonic() - began)
     client.charge(QuotaKind.CONSUMER_BYTES, answer.size_bytes)
-    return _response(answer)
+    return await share.maybe_in_thread(has_more(request, KAFKA_INLINE_ELEMENTS), lambda: _response(answer))
 
 
 async def _found(
     door: Door, client: Client, name: str | None, asked: FetchTopic, by_id: bool
 ) -> list[_PartitionRead]:
-    parts = [_PartitionRead(each, by_id) for each in asked.partitions]
+    share = door.here.loop_share
+    parts = [_PartitionRead(each, by_id) async for each in share.each(asked.partitions)]
     try:
         if name is None:
             raise _unknown_id()
         client.check(Operation.READ, ResourceType.TOPIC, name)
-        topic = await topic_to_read(door.here, name)
+        topic = known_topic_to_read(door.here, name)
         if by_id and topic.topic_id != asked.topic_id.hex():
             raise _unknown_id()
     except LakelogError as error:
-        for part in parts:
+        async for part in share.each(parts):
             part.fail(error)
         return parts
     for part in parts:
@@ -230,8 +236,11 @@ async def _open(door: Door, parts: Sequence[_PartitionRead]) -> None:
             await asyncio.to_thread(part.open)
 
     late = []
-    for part in parts:
-        if part.topic is not None and part.topic.is_open(part.asked.partition):
+    async for part in door.here.loop_share.each(parts):
+        topic, number = part.topic, part.asked.partition
+        if topic is None:
+            continue
+        if topic.is_open(number) or not 0 <= number < topic.partition_count:
             part.open()
         else:
             late.append(part)
@@ -244,7 +253,7 @@ async def _waited(door: Door, answer: _Answer, min_bytes: int, deadline: float) 
     logs = [part.log for part in answer.parts if part.log is not None]
     pause, look = WAITS.first_s, None
     with ExitStack() as subscribed:
-        for log in logs:
+        async for log in here.loop_share.each(logs):
             subscribed.callback(log.on_commit(partial(_wake, loop, arrived)))
         while await _available(answer) < min_bytes and not (answer.failed or here.stopping.is_set()):
             left = deadline - here.clock.monotonic()
@@ -260,7 +269,7 @@ async def _waited(door: Door, answer: _Answer, min_bytes: int, deadline: float) 
             arrived.clear()
             if look is not None and look.done():
                 look = None
-            for part in answer.parts:
+            async for part in here.loop_share.each(answer.parts):
                 part.check_live()
     return pause != WAITS.first_s
 
@@ -381,13 +390,16 @@ async def _read(client: Client, answer: _Answer, limit: int, compression: Compre
 
 async def _forget_old_topics(door: Door, answer: _Answer) -> None:
     """See to it that the next request finds the topic as it is now, where this one met an old one."""
-    for part in answer.parts:
-        if part.error is not None and part.topic is not None:
+    met = {(part.topic, type(part.error)): part.error for part in answer.parts}
+    for (topic, _), error in met.items():
+        if error is not None and topic is not None:
             with suppress(LakelogError):
-                await current_topic(door.here, part.topic, part.topic.partition_count, part.error)
+                await current_topic(door.here, topic, topic.partition_count, error)
 
 
 def _measure(door: Door, answer: _Answer, seconds: float) -> None:
+    if not answer.size_bytes:
+        return
     for _, name, parts in answer.topics:
         records = sum(0 if part.records is None else part.records.count for part in parts)
         if records:

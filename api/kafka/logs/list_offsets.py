@@ -1,9 +1,10 @@
 """ListOffsets: the ends of a log, and the first offset at or after a time (KIP-79, KIP-734, KIP-405)."""
 
 import asyncio
+from collections.abc import Sequence
 from enum import IntEnum
 
-from api.client_topics import with_topic_to_read
+from api.client_topics import know_names, known_topic_to_read, refreshed_topic, with_topic_to_read
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import NO_LEADER_EPOCH, Door
 from api.kafka.clients.errors import ErrorCode, error_code
@@ -38,28 +39,42 @@ async def list_offsets(
     door: Door, client: Client, request: ListOffsetsRequest, _version: int
 ) -> ListOffsetsResponse:
     """Both isolation levels see the same: a transaction is in no log before it is committed."""
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name, partitions=await _of_topic(door, client, topic.name, topic.partitions)
-            )
-            for topic in request.topics
-        ]
-    )
+    await know_names(door.here, (topic.name for topic in request.topics))
+    asked: dict[str, dict[tuple[int, int], ListOffsetsPartition]] = {}
+    async for name, part in door.here.loop_share.each(
+        (topic.name, part) for topic in request.topics for part in topic.partitions
+    ):
+        asked.setdefault(name, {})[part.partition_index, part.timestamp] = part
+    topics = [
+        ListOffsetsTopicResponse(name=name, partitions=await _of_topic(door, client, name, [*parts.values()]))
+        async for name, parts in door.here.loop_share.each(asked.items())
+    ]
+    return ListOffsetsResponse(topics=topics)
 
 
 async def _of_topic(
-    door: Door, client: Client, name: str, asked: list[ListOffsetsPartition]
+    door: Door, client: Client, name: str, asked: Sequence[ListOffsetsPartition]
 ) -> list[ListOffsetsPartitionResponse]:
-    if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return [_failed(each.partition_index, code) for each in asked]
+    """Of each partition that is asked for, once for each time."""
+    share = door.here.loop_share
+    try:
+        client.check(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        topic = known_topic_to_read(door.here, name)
+        if any(not 0 <= each.partition_index < topic.partition_count for each in asked):
+            topic = await refreshed_topic(door.here, topic)  # once for all of them
+    except LakelogError as error:
+        code = error_code(error)
+        return [_failed(each.partition_index, code) async for each in share.each(asked)]
 
     async def look(each: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         async with door.looks.turn:
             return await _of_partition(door, name, each)
 
-    return await door.looks.each(look, asked)
+    there = [each for each in asked if 0 <= each.partition_index < topic.partition_count]
+    absent = [each for each in asked if not 0 <= each.partition_index < topic.partition_count]
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = await door.looks.each(look, there)
+    return found + [_failed(each.partition_index, code) async for each in share.each(absent)]
 
 
 async def _of_partition(door: Door, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:

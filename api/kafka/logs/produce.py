@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from api.client_topics import name_of, refreshed_topic, topic_to_write
+from api.client_topics import know_ids, know_names, known_name_of, known_topic_to_write, refreshed_topic
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, Refusal, error_code
@@ -102,18 +102,23 @@ async def produce(
     began, acks = door.here.clock.monotonic(), _ACKS.get(request.acks)
     coming: list[list[_Coming]] = []
     by_id = version >= IDS_SINCE
-    for topic in request.topic_data:
+    if by_id:
+        await know_ids(door.here, (each.topic_id.hex() for each in request.topic_data))
+    else:
+        await know_names(door.here, (each.name for each in request.topic_data))
+    async for topic in door.here.loop_share.each(request.topic_data):
         found = await _topic_of(door, client, topic, by_id)
         if acks is None:
             found = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; use 0, 1 or -1")
         if isinstance(found, Refusal):
-            coming.append([_response(part.index, found) for part in topic.partition_data])
+            refused = door.here.loop_share.each(topic.partition_data)
+            coming.append([_response(part.index, found) async for part in refused])
             continue
         asked = _Append(acks or Acks.ALL, max(request.timeout_ms, 1) / 1_000, by_id)
         coming.append(
             [
                 await _begin(door, client, (found, part.index), part, asked, room)
-                for part in topic.partition_data
+                async for part in door.here.loop_share.each(topic.partition_data)
             ]
         )
     return asyncio.ensure_future(_answered(door, request, coming, began))
@@ -124,12 +129,14 @@ def _unknown_id() -> Refusal:
 
 
 async def _topic_of(door: Door, client: Client, asked: TopicProduceData, by_id: bool) -> Topic | Refusal:
-    name = await name_of(door.here, asked.topic_id.hex()) if by_id else asked.name
+    name = known_name_of(door.here, asked.topic_id.hex()) if by_id else asked.name
     if name is None:
         return _unknown_id()
     try:
         client.check(Operation.WRITE, ResourceType.TOPIC, name)
-        topic = await topic_to_write(door.here, name)
+        topic = known_topic_to_write(door.here, name)
+        if any(not 0 <= part.index < topic.partition_count for part in asked.partition_data):
+            topic = await refreshed_topic(door.here, topic)  # once for all of them
         return _unknown_id() if by_id and topic.topic_id != asked.topic_id.hex() else topic
     except AuthorizationFailed as error:
         # A client that has only the id of a topic does not learn its name.
@@ -148,6 +155,9 @@ async def _begin(
     room: Room,
 ) -> "_Coming":
     """Give the batch of one partition to the pipeline."""
+    if not 0 <= at[1] < at[0].partition_count:
+        message = f"topic {at[0].name} has no partition {at[1]}; it has 0 to {at[0].partition_count - 1}"
+        return _response(part.index, UnknownPartition(message))
     own = door.here.buffer.room(at[0].name)
     try:
         batch = await _decoded(door, part, own, asked.timeout_s, room)
@@ -277,10 +287,10 @@ async def _check(topic: Topic, partition: int, records: Records, now_us: int) ->
 async def _answered(
     door: Door, request: ProduceRequest, coming: list[list[_Coming]], began: float
 ) -> ProduceResponse | None:
-    responses = []
-    for topic, parts in zip(request.topic_data, coming, strict=True):
+    responses, share = [], door.here.loop_share
+    async for topic, parts in share.each(zip(request.topic_data, coming, strict=True)):
         answers, records, size = [], 0, 0
-        for part, data in zip(parts, topic.partition_data, strict=True):
+        async for part, data in share.each(zip(parts, topic.partition_data, strict=True)):
             if isinstance(part, PartitionProduceResponse):
                 answers.append(part)
                 continue

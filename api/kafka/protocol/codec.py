@@ -11,14 +11,16 @@ from api.kafka.protocol.apis import APIS
 from api.kafka.protocol.decoder import decoder
 from api.kafka.protocol.encoder import Chunk, encoder
 from api.kafka.protocol.notation import Message
-from api.kafka.protocol.primitives import Malformed, no_room, read_varint, skip_tags
-from log_tables.limits import KAFKA_ELEMENTS_MAX
+from api.kafka.protocol.primitives import Malformed, TooMany, no_room, read_varint, skip_tags
+from log_tables.limits import KAFKA_ELEMENTS_MAX, KAFKA_INLINE_ELEMENTS, KAFKA_NAMES_MAX
 
 __all__ = [
     "Chunk",
     "Malformed",
     "RequestHeader",
+    "TooMany",
     "decode",
+    "decode_request",
     "decode_request_header",
     "encode",
     "encode_response",
@@ -62,7 +64,7 @@ def decode_request_header(frame: memoryview) -> RequestHeader:
         api = APIS.get(api_key)
         if api and api_version >= api.first_flexible:
             count, at = read_varint(frame, at)
-            at, _ = skip_tags(frame, at, count, KAFKA_ELEMENTS_MAX)
+            at, _ = skip_tags(frame, at, count, KAFKA_INLINE_ELEMENTS)
     except _NOT_A_MESSAGE as error:
         raise Malformed(f"no header of a request: {error}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, at)
@@ -76,12 +78,26 @@ def decode(message: type[M], version: int, body: memoryview) -> M:
     Raises Malformed: it is no such message, or has more than KAFKA_ELEMENTS_MAX elements in its arrays.
     ValueError: the message has no such version.
     """
+    return _decoded(message, version, body, (KAFKA_ELEMENTS_MAX, KAFKA_ELEMENTS_MAX))[0]
+
+
+def decode_request(
+    message: type[M], version: int, body: memoryview, most: int = KAFKA_ELEMENTS_MAX
+) -> tuple[M, int]:
+    """As `decode`, the `message` that a client has sent, and how many elements it has.
+
+    Raises TooMany for more than `most`, or more than KAFKA_NAMES_MAX in one array; and as `decode`.
+    """
+    return _decoded(message, version, body, (most, KAFKA_NAMES_MAX))
+
+
+def _decoded(message: type[M], version: int, body: memoryview, bounds: tuple[int, int]) -> tuple[M, int]:
     read = decoder(message, version)
     try:
-        made: M = read(body, KAFKA_ELEMENTS_MAX)
+        made, left = read(body, *bounds)
     except _NOT_A_MESSAGE as error:
         raise Malformed(f"no {message.__name__} of version {version}: {error}") from error
-    return made
+    return made, bounds[0] - left
 
 
 def encode(message: Message, version: int) -> bytes:

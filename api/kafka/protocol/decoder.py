@@ -11,18 +11,29 @@ from struct import calcsize, unpack_from
 from typing import Any
 
 from api.kafka.protocol.notation import BYTES, RECORDS, STRING, Field, Message, Struct, fields_in, tagged_in
-from api.kafka.protocol.primitives import Malformed, no_null, no_room, read_varint, skip_tags, varint_tail
+from api.kafka.protocol.primitives import (
+    Malformed,
+    no_null,
+    no_room,
+    read_varint,
+    skip_tags,
+    too_many,
+    varint_tail,
+)
 from api.kafka.protocol.source import Source
+from log_tables.limits import KAFKA_TEXT_MAX_BYTES
 
-_OBJECTS = (Malformed, no_null, no_room, read_varint, skip_tags, varint_tail, unpack_from)
+_OBJECTS = (Malformed, no_null, no_room, read_varint, skip_tags, too_many, varint_tail, unpack_from)
 _WITH_LENGTH = {STRING: "str(data[at:end], 'utf-8')", BYTES: "bytes(data[at:end])", RECORDS: "data[at:end]"}
 
 
 @cache
-def decoder(message: type[Message], version: int) -> Callable[[memoryview, int], Any]:
-    """The function that makes a `message` of its bytes in `version`, and of at most so many elements.
+def decoder(message: type[Message], version: int) -> Callable[[memoryview, int, int], tuple[Any, int]]:
+    """The function that makes a `message` of its bytes in `version`. It also takes how many elements there
+    may be in all, and in one array; it also returns how many more there might have been.
 
-    It raises Malformed, struct.error, IndexError or UnicodeDecodeError where the bytes are no such message.
+    It raises TooMany for more; Malformed, struct.error, IndexError or UnicodeDecodeError where the bytes are
+    no such message.
 
     Raises ValueError: the message has no such version.
     """
@@ -30,17 +41,17 @@ def decoder(message: type[Message], version: int) -> Callable[[memoryview, int],
 
 
 class _DecoderSource(Source):
-    """`decode(data, budget)`: `at` is where the next field begins, `size` where the bytes end."""
+    """`decode(data, budget, most)`: `at` is where the next field begins, `size` where the bytes end."""
 
     def __init__(self, message: type[Message], version: int) -> None:
-        super().__init__("def decode(data, budget):", message, version)
+        super().__init__("def decode(data, budget, most):", message, version)
         self.objects |= {each.__name__: each for each in _OBJECTS}
 
-    def compiled(self) -> Callable[[memoryview, int], Any]:
+    def compiled(self) -> Callable[[memoryview, int, int], tuple[Any, int]]:
         self.line("at, size = 0, len(data)")
         made = self._struct(self.message)
         self._end_run()
-        self.line(f"return {made}")
+        self.line(f"return {made}, budget")
         return self.function("decode")
 
     def _struct(self, struct: type[Struct]) -> str:
@@ -98,7 +109,8 @@ class _DecoderSource(Source):
             self.line(f"{value} = None" if null else f"raise no_null({path!r})")
         with self.block("else:"):
             self.line(f"end = at + {length}")
-            with self.block("if end > size:"):
+            is_long = f" or {length} > {KAFKA_TEXT_MAX_BYTES}" if element == STRING and self.flexible else ""
+            with self.block(f"if end > size{is_long}:"):
                 self.line(f"raise no_room({path!r}, {length})")
             self.line(f"{value} = {_WITH_LENGTH[element]}")
             self.line("at = end")
@@ -125,7 +137,9 @@ class _DecoderSource(Source):
         with self.block(f"if {count} < 0:"):
             self.line(f"{value} = None" if field.null_in(self.version) else f"raise no_null({path!r})")
         with self.block("else:"):
-            with self.block(f"if {count} * {least} > size - at or {count} > budget:"):
+            with self.block(f"if {count} > budget or {count} > most:"):
+                self.line(f"raise too_many({path!r}, {count})")
+            with self.block(f"if {count} * {least} > size - at:"):
                 self.line(f"raise no_room({path!r}, {count})")
             self.line(f"budget -= {count}")
             if isinstance(field.element, str) and field.element not in _WITH_LENGTH:
@@ -170,7 +184,7 @@ class _DecoderSource(Source):
         tag, length, stop = self.variable("n"), self.variable("n"), self.variable("n")
         self.line(f"budget -= {count}")
         with self.block("if budget < 0:"):
-            self.line(f"raise no_room('tagged fields', {count})")
+            self.line(f"raise too_many('tagged fields', {count})")
         with self.block(f"for _ in range({count}):"):
             self.line(f"{tag}, at = read_varint(data, at)")
             self.line(f"{length}, at = read_varint(data, at)")

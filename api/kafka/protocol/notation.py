@@ -131,6 +131,45 @@ def tagged_in(struct: type[Struct], version: int) -> list[Field]:
     )
 
 
+def has_more(struct: Struct, most: int) -> bool:
+    """Whether the arrays of `struct` have more than `most` elements together."""
+    return _left(struct, most) < 0
+
+
+def _left(struct: Struct, most: int) -> int:
+    for name, nested in _arrays(type(struct)):
+        value = getattr(struct, name)
+        if not value:
+            continue
+        some = value if isinstance(value, list) else [value]
+        most -= len(some)
+        if nested:
+            for each in some:
+                most = _left(each, most)
+                if most < 0:
+                    break
+        if most < 0:
+            break
+    return most
+
+
+@cache
+def _arrays(struct: type[Struct]) -> tuple[tuple[str, bool], ...]:
+    """The arrays and structs in `struct` that may have arrays, and whether theirs are to be looked at."""
+    found = []
+    for field in fields_of(struct):
+        nested = isinstance(field.element, type) and bool(_arrays(field.element))
+        if field.repeated or nested:
+            found.append((field.name, nested))
+    return tuple(found)
+
+
+@cache
+def names_in(message: type[Message]) -> tuple[str, ...]:
+    """The arrays of `message` itself: what a request names, as topics or groups."""
+    return tuple(field.name for field in fields_of(message) if field.repeated)
+
+
 def _field(info: msgspec.structs.FieldInfo) -> Field:
     kind, marks = _unwrapped(info.type)
     optional = False

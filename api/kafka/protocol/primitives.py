@@ -55,9 +55,18 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+class TooMany(Malformed):
+    """A message that has more elements than its reader wants, or than any may have."""
+
+
 def no_room(field: str, count: int) -> Malformed:
     """The error of a field that is `count` bytes or elements long, by its own words."""
-    return Malformed(f"{field}: {count} is more than follows, or than one message may have")
+    return Malformed(f"{field}: {count} is more than follows, or than one text may have")
+
+
+def too_many(field: str, count: int) -> TooMany:
+    """The error of an array that has `count` elements, by its own words."""
+    return TooMany(f"{field}: {count} elements are more than one request may have; send several")
 
 
 def no_null(field: str) -> Malformed:
@@ -73,7 +82,7 @@ def skip_tags(data: memoryview, at: int, count: int, budget: int) -> tuple[int, 
     """
     budget -= count
     if budget < 0:
-        raise no_room("tagged fields", count)
+        raise too_many("tagged fields", count)
     for _ in range(count):
         _, at = read_varint(data, at)
         size, at = read_varint(data, at)

@@ -62,21 +62,22 @@ async def describe_configs(
     door: Door, client: Client, request: DescribeConfigsRequest, _version: int
 ) -> DescribeConfigsResponse:
     """All settings with their values. Those of a gateway only it knows."""
-    asked = {(each.resource_type, each.resource_name): each for each in request.resources}
-    judged = refusals((each.resource_type, each.resource_name) for each in request.resources)
+    full: Refusal | None = None
 
     def describe() -> list[DescribeConfigsResult]:
+        asked = {(each.resource_type, each.resource_name): each for each in request.resources}
+        judged = refusals((each.resource_type, each.resource_name) for each in request.resources)
         topics = describe_named(door.here, (name for _, name in judged))
         return [
-            _described(door, client, request, asked[key], refusal or topics.get(key[1]))
+            _described(door, client, request, asked[key], full or refusal or topics.get(key[1]))
             for key, refusal in judged.items()
         ]
 
-    room = min(len(judged), KAFKA_RESOURCES_MAX) * DESCRIBED_BYTES
+    room = min(len(request.resources), KAFKA_RESOURCES_MAX) * DESCRIBED_BYTES
     try:
         client.room.settle(room)
     except BufferFull as error:
-        judged = dict.fromkeys(judged, Refusal(*said(error)))
+        full = Refusal(*said(error))
     return DescribeConfigsResponse(results=await asyncio.to_thread(describe))
 
 

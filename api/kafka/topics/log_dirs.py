@@ -1,7 +1,7 @@
 """DescribeLogDirs: how large partitions are (KIP-113, KIP-827)."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from api.client_topics import TopicDescription, describe_named, describe_topics
@@ -33,22 +33,23 @@ async def describe_log_dirs(
 
     def describe() -> list[DescribeLogDirsTopic]:
         if request.topics is None:
-            return [*_of_topics(door, ((each, None) for each in describe_topics(door.here)))]
-        found = describe_named(door.here, (each.topic for each in request.topics))
-        asked = ((found[each.topic], {*each.partitions}) for each in request.topics if each.topic in found)
-        return [*_of_topics(door, asked)]
+            return [*_of_topics(door, describe_topics(door.here), None)]
+        asked: dict[str, set[int]] = {}
+        for each in request.topics:
+            asked.setdefault(each.topic, set()).update(each.partitions)
+        return [*_of_topics(door, describe_named(door.here, asked).values(), asked)]
 
     result = DescribeLogDirsResult(log_dir=_directory(door), topics=await asyncio.to_thread(describe))
     return DescribeLogDirsResponse(results=[result])
 
 
 def _of_topics(
-    door: Door, asked: Iterable[tuple[TopicDescription, set[int] | None]]
+    door: Door, topics: Iterable[TopicDescription], asked: Mapping[str, set[int]] | None
 ) -> Iterator[DescribeLogDirsTopic]:
     """Those of which this gateway has partitions; of each the partitions that were asked for, or all."""
-    for topic, numbers in asked:
-        parts = []
-        for number, leader in enumerate(door.leaders(topic)):
+    for topic, leaders in door.leaders(topics):
+        parts, numbers = [], None if asked is None else asked[topic.name]
+        for number, leader in enumerate(leaders):
             if leader == door.here.brokers.id and (numbers is None or number in numbers):
                 with suppress(Damaged):  # nobody knows how large it is
                     size = topic.size_bytes(number)

@@ -1,8 +1,16 @@
 """Metadata: the gateways, and who leads which partition; it makes topics that are asked for by name."""
 
 import asyncio
+from collections.abc import Iterable, Mapping
 
-from api.client_topics import TopicDescription, describe_topics, name_of, topic_description
+from api.client_topics import (
+    TopicDescription,
+    describe_named,
+    describe_topics,
+    know_ids,
+    known_description,
+    known_name_of,
+)
 from api.kafka.clients.authorized_operations import authorized_operations
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import NO_LEADER_EPOCH, Door
@@ -18,8 +26,9 @@ from api.kafka.protocol.messages.metadata import (
 from api.kafka.topics.new_topic import asked_topic
 from coordinator.access.host import host_and_port
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.topic import check_readable, is_internal
-from log_tables.errors import LakelogError, UnknownTopic
+from log_tables.cluster.topic import check_readable, check_topic_name, is_internal
+from log_tables.errors import LakelogError
+from log_tables.limits import AUTO_CREATED_MAX, KAFKA_INLINE_ELEMENTS
 
 NO_ID = bytes(16)
 
@@ -27,20 +36,18 @@ NO_ID = bytes(16)
 async def metadata(door: Door, client: Client, request: MetadataRequest, version: int) -> MetadataResponse:
     """A partition that nobody leads has the leader that will claim it: a client hears of no leader −1."""
     wanted = request.topics
+    operations = request.include_topic_authorized_operations
     if wanted is None or (version == 0 and not wanted):
-        found = await asyncio.to_thread(describe_topics, door.here)
-        seen = [each for each in found if client.sees(ResourceType.TOPIC, each.name)]
-        topics = [_described(door, each) for each in seen]
+        listed = await asyncio.to_thread(describe_topics, door.here)
+        seen = door.here.loop_share.in_thread(
+            lambda: [each for each in listed if client.sees(ResourceType.TOPIC, each.name)]
+        )
+        topics = await _answered(door, client, {(each.name, NO_ID): each for each in await seen}, operations)
     else:
         create = (version < 4 or request.allow_auto_topic_creation) and (
             door.here.settings.auto_create_topics_enable
         )
-        topics = [await _asked(door, client, each, create) for each in wanted]
-    if request.include_topic_authorized_operations:
-        for topic in topics:
-            if topic.name is not None and topic.error_code == ErrorCode.NONE:
-                may = authorized_operations(client, ResourceType.TOPIC, topic.name)
-                topic.topic_authorized_operations = may
+        topics = await _answered(door, client, await _asked(door, client, wanted, create), operations)
     asked = request.include_cluster_authorized_operations
     brokers = door.brokers()
     return MetadataResponse(
@@ -58,42 +65,106 @@ def broker_of(number: int, address: str) -> MetadataResponseBroker:
     return MetadataResponseBroker(node_id=number, host=host, port=port)
 
 
+_Key = tuple[str | None, bytes]
+"""The name of a topic, or without one its id."""
+
+
 async def _asked(
-    door: Door, client: Client, wanted: MetadataRequestTopic, create: bool
-) -> MetadataResponseTopic:
-    name = wanted.name
+    door: Door, client: Client, wanted: Iterable[MetadataRequestTopic], create: bool
+) -> dict[_Key, TopicDescription | ErrorCode]:
+    """Each topic that is asked for, once, or why there is none."""
+    found: dict[_Key, TopicDescription | ErrorCode] = {}
+    missing: dict[str, None] = {}
+    await know_ids(door.here, (each.topic_id.hex() for each in wanted if each.name is None))
+    async for each in door.here.loop_share.each(wanted):
+        key = each.name, each.topic_id if each.name is None else NO_ID
+        if key in found:
+            continue
+        name = known_name_of(door.here, each.topic_id.hex()) if each.name is None else each.name
+        found[key] = ErrorCode.UNKNOWN_TOPIC_ID if each.name is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if name is None or not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            continue
+        code = ErrorCode.NONE if each.name is None else _unreadable(name)
+        found[key] = code or known_description(door.here, name) or ErrorCode.UNKNOWN_TOPIC_ID
+        if each.name is not None and found[key] is ErrorCode.UNKNOWN_TOPIC_ID:
+            missing[name] = None
+    if missing:
+        looked_up = await asyncio.to_thread(describe_named, door.here, missing)
+        left = AUTO_CREATED_MAX
+        async for name in door.here.loop_share.each(missing):
+            found[name, NO_ID] = looked_up.get(name) or _refusal(client, name, create)
+            if found[name, NO_ID] is ErrorCode.NONE:
+                found[name, NO_ID] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if left > 0:
+                    left -= 1
+                    found[name, NO_ID] = await _made(door, client, name)
+    return found
+
+
+def _unreadable(name: str) -> ErrorCode:
+    """Why clients hear nothing of a topic of this name; NONE if they may."""
     try:
-        if name is None:
-            return await _by_id(door, client, wanted.topic_id)
-        if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-            return _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         check_readable(name)
-        try:
-            return _described(door, await topic_description(door.here, name))
-        except UnknownTopic:
-            if not create or is_internal(name):  # the audit log, which is made with its first event
-                raise
-        return _described(door, await asked_topic(door, client, name))
+    except LakelogError as error:
+        return said(error)[0]
+    return ErrorCode.NONE
+
+
+def _refusal(client: Client, name: str, create: bool) -> ErrorCode:
+    """Why an unknown topic is not made for a client that asks for its metadata; NONE if it may be."""
+    if not create or is_internal(name):  # the audit log, which is made with its first event
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(name)
+        client.check_create(name)
+    except LakelogError as error:
+        return said(error)[0]
+    return ErrorCode.NONE
+
+
+async def _made(door: Door, client: Client, name: str) -> TopicDescription | ErrorCode:
+    try:
+        return await asked_topic(door, client, name)
     except (LakelogError, Refusal) as error:
-        return _refused(name, said(error)[0], wanted.topic_id)
+        return said(error)[0]
 
 
-async def _by_id(door: Door, client: Client, topic_id: bytes) -> MetadataResponseTopic:
-    name = await name_of(door.here, topic_id.hex())
-    if name is None or not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-        return _refused(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
-    return _described(door, await topic_description(door.here, name))
-
-
-def _refused(name: str | None, code: ErrorCode, topic_id: bytes = NO_ID) -> MetadataResponseTopic:
+def _refused(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=False)
 
 
-def _described(door: Door, topic: TopicDescription) -> MetadataResponseTopic:
+async def _answered(
+    door: Door, client: Client, found: Mapping[_Key, TopicDescription | ErrorCode], operations: bool
+) -> list[MetadataResponseTopic]:
+    """The topics that are there with all partitions, then the others. With what the client may do with each,
+    if `operations` are wanted.
+    """
+
+    def answer() -> list[MetadataResponseTopic]:
+        there = (each for each in found.values() if isinstance(each, TopicDescription))
+        described = [_answer(client, *each, operations) for each in door.leaders(there)]
+        return described + [
+            _refused(*key, code) for key, code in found.items() if isinstance(code, ErrorCode)
+        ]
+
+    is_wide = (
+        len(found) > KAFKA_INLINE_ELEMENTS
+        or sum(each.partition_count for each in found.values() if isinstance(each, TopicDescription))
+        > KAFKA_INLINE_ELEMENTS
+    )
+    return await door.here.loop_share.maybe_in_thread(is_wide, answer)
+
+
+def _answer(
+    client: Client, topic: TopicDescription, leaders: Iterable[int], operations: bool
+) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=bytes.fromhex(topic.topic_id),
         is_internal=is_internal(topic.name),
+        topic_authorized_operations=authorized_operations(
+            client, ResourceType.TOPIC, topic.name, asked=operations
+        ),
         partitions=[
             MetadataResponsePartition(
                 partition_index=number,
@@ -102,6 +173,6 @@ def _described(door: Door, topic: TopicDescription) -> MetadataResponseTopic:
                 replica_nodes=[leader],
                 isr_nodes=[leader],
             )
-            for number, leader in enumerate(door.leaders(topic))
+            for number, leader in enumerate(leaders)
         ],
     )

@@ -45,10 +45,10 @@ async def create_topics(
     door: Door, client: Client, request: CreateTopicsRequest, _version: int
 ) -> CreateTopicsResponse:
     """With `validate_only` nothing is made."""
-    asked = {each.name: each for each in request.topics}
-    judged = refusals(each.name for each in request.topics)
 
     def create() -> list[CreatableTopicResult]:
+        asked = {each.name: each for each in request.topics}
+        judged = refusals(each.name for each in request.topics)
         return [
             _created(door, client, asked[name], request.validate_only, refusal)
             for name, refusal in judged.items()
@@ -134,10 +134,10 @@ async def create_partitions(
     door: Door, client: Client, request: CreatePartitionsRequest, _version: int
 ) -> CreatePartitionsResponse:
     """Grow topics, each to a number of partitions; with `validate_only` none grows."""
-    asked = {each.name: each for each in request.topics}
-    judged = refusals(each.name for each in request.topics)
 
     def grow() -> list[CreatePartitionsTopicResult]:
+        asked = {each.name: each for each in request.topics}
+        judged = refusals(each.name for each in request.topics)
         return [
             _grown(door, client, asked[name], request.validate_only, refusal)
             for name, refusal in judged.items()
@@ -191,11 +191,11 @@ async def delete_topics(
     door: Door, client: Client, request: DeleteTopicsRequest, version: int
 ) -> DeleteTopicsResponse:
     """By name, or by id: then only the topic that has it, whoever has taken its name since."""
-    by_name = [DeleteTopicState(name=name) for name in request.topic_names]
-    asked = request.topics if version >= 6 else by_name
-    judged = refusals((each.name, each.topic_id) for each in asked)
 
     def delete() -> list[DeletableTopicResult]:
+        by_name = [DeleteTopicState(name=name) for name in request.topic_names]
+        asked = request.topics if version >= 6 else by_name
+        judged = refusals((each.name, each.topic_id) for each in asked)
         return [
             _deleted(door, client, DeleteTopicState(name=name, topic_id=topic_id), refusal)
             for (name, topic_id), refusal in judged.items()

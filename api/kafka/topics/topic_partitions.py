@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 from api.client_topics import TopicDescription, describe_named, describe_topics
 from api.kafka.clients.authorized_operations import authorized_operations
@@ -18,6 +19,7 @@ from api.kafka.protocol.messages.cluster import (
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import is_internal
 from log_tables.layout import AUDIT
+from log_tables.limits import KAFKA_INLINE_ELEMENTS
 
 PARTITIONS_PER_ANSWER = 2_000
 """As Kafka's max.request.partition.size.limit."""
@@ -29,6 +31,7 @@ async def describe_topic_partitions(
     """By name and number, from the cursor on: of the topics that are named, else of all."""
     limit, cursor = request.response_partition_limit, request.cursor or Cursor()
     names = sorted({each.name for each in request.topics})
+    share = door.here.loop_share
     if limit < 1 or cursor.partition_index < 0:
         wrong = [_refused(name, ErrorCode.INVALID_REQUEST) for name in names or [cursor.topic_name]]
         return DescribeTopicPartitionsResponse(topics=wrong)
@@ -36,11 +39,13 @@ async def describe_topic_partitions(
         found = await asyncio.to_thread(describe_named, door.here, names)
     else:
         topics = await asyncio.to_thread(describe_topics, door.here)
-        found = {each.name: each for each in topics if client.sees(ResourceType.TOPIC, each.name)}
+        found = {each.name: each for each in topics}
     answer = DescribeTopicPartitionsResponse()
     left = min(limit, PARTITIONS_PER_ANSWER)
-    for name in names or sorted(found):
+    async for name in share.each(names or found):
         if name < cursor.topic_name:
+            continue
+        if not names and not client.sees(ResourceType.TOPIC, name):
             continue
         code = _refusal(client, name, found) if names else ErrorCode.NONE
         if code is not ErrorCode.NONE:
@@ -49,7 +54,9 @@ async def describe_topic_partitions(
         start = cursor.partition_index if name == cursor.topic_name else 0
         shown = range(start, min(found[name].partition_count, start + left))
         if shown or left > 0:
-            answer.topics.append(_described(door, client, found[name], shown))
+            describe = partial(_described, door, client, found[name], shown)
+            is_wide = found[name].partition_count > KAFKA_INLINE_ELEMENTS
+            answer.topics.append(await share.in_thread(describe) if is_wide else describe())
         left -= len(shown)
         if start + len(shown) < found[name].partition_count:
             answer.next_cursor = Cursor(topic_name=name, partition_index=start + len(shown))
@@ -72,7 +79,7 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
 def _described(
     door: Door, client: Client, topic: TopicDescription, shown: range
 ) -> DescribeTopicPartitionsResponseTopic:
-    leaders = door.leaders(topic)
+    ((_, leaders),) = door.leaders([topic])
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=bytes.fromhex(topic.topic_id),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from api.kafka.protocol.messages.metadata import MetadataRequest
+from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from log_tables.cluster.access_record import Quota, quota_record
 from log_tables.cluster.acl import ResourceType
@@ -34,6 +34,7 @@ def keys(secured: Secured) -> dict[str, str]:
         "silent": Quota(producer_byte_rate=RATE),
         "reader": Quota(consumer_byte_rate=RATE),
         "asker": Quota(request_rate=0.01),
+        "namer": Quota(request_rate=100),
     }
     records_of_quotas = [quota_record(f"User:{name}", quota) for name, quota in quotas.items()]
     secured.cluster.metadata_log.change_access(lambda _: records_of_quotas)
@@ -156,3 +157,13 @@ def test_a_batch_that_waits_for_its_turn_is_appended_when_its_client_has_left(
         wait_until(lambda: connected() < before, "the client has left")
     end = "/topics/left/partitions/0/offsets"
     wait_until(lambda: http.get(end).json()["end_offset"] == 2, "both are appended")
+
+
+def test_a_request_counts_as_one_for_each_name_in_it(gateway: KafkaGateway, keys: dict[str, str]) -> None:
+    names = [MetadataRequestTopic(name=f"absent-{number}") for number in range(300)]
+    with asker(gateway.port) as client:
+        client.key(keys["namer"])
+        client.ask(MetadataRequest(topics=names[:50], allow_auto_topic_creation=False), 9)
+        assert not is_silent(client)
+        owed = client.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False), 9)
+        assert owed.throttle_time_ms > 1_000

@@ -14,7 +14,7 @@ from api.kafka.protocol.messages.offsets import (
     OffsetCommitRequestTopic,
 )
 from api.kafka.protocol.notation import Message
-from log_tables.limits import KAFKA_ELEMENTS_MAX, MIB
+from log_tables.limits import KAFKA_ELEMENTS_MAX, KAFKA_TEXT_MAX_BYTES, MIB
 from tests.kit.kafka_messages import MESSAGES, filled, in_version, messages
 from tests.kit.models import short_form
 
@@ -120,3 +120,11 @@ def test_the_elements_of_nested_arrays_and_tags_count_together() -> None:
     tags = bytes.fromhex("c9d007") + bytes(2 * (KAFKA_ELEMENTS_MAX + 1))
     with pytest.raises(Malformed, match="tagged fields: 125001"):
         decode(OffsetCommitRequest, 8, memoryview(encode(OffsetCommitRequest(), 8)[:-1] + tags))
+
+
+def test_a_text_is_as_long_as_kafkas_at_most() -> None:
+    def named(size: int) -> bytes:
+        return encode(MetadataRequest(topics=[MetadataRequestTopic(name="x" * size)]), 9)
+
+    assert not refused(MetadataRequest, 9, named(KAFKA_TEXT_MAX_BYTES))
+    assert refused(MetadataRequest, 9, named(KAFKA_TEXT_MAX_BYTES + 1))

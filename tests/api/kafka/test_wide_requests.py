@@ -1,0 +1,133 @@
+"""The widest requests that there may be: none holds the event loop, and others are served meanwhile."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+import pytest
+
+from api.kafka.clients.access import rule_of
+from api.kafka.clients.errors import ErrorCode
+from api.kafka.protocol.apis import APIS, Api
+from api.kafka.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from log_tables.cluster.topic_admin import create_topic
+from log_tables.limits import AUTO_CREATED_MAX, KAFKA_NAMES_MAX
+from tests.kit.kafka_asking import Asker, asker
+from tests.kit.kafka_requests import VERSIONS
+from tests.kit.kafka_served import KafkaServed, kafka_served
+from tests.kit.kafka_widest import Path, arrays_of, widest
+from tests.kit.loop_holds import HELD_MAX_S, Holds, loop_holds
+from tests.kit.record_batches import Sent, kafka_python_batch
+from tests.kit.secured import Secured
+
+WIDE = [api for api in APIS.values() if not rule_of(api.key).is_public]
+
+
+@dataclass
+class Scene:
+    """A gateway, and the keys of two clients: one is without any ACL, and one may do everything."""
+
+    served: KafkaServed
+    holds: Holds
+    keys: dict[str, str]
+
+    @contextmanager
+    def client(self, name: str) -> Iterator[Asker]:
+        with asker(self.served.port) as made:
+            made.key(self.keys[name])
+            yield made
+
+    def send_one(self, lone: Asker) -> int:
+        """Send a lone record, and return the code of its answer."""
+        part = PartitionProduceData(index=0, records=kafka_python_batch([Sent(None, b"v", 1)]))
+        topics = [TopicProduceData(name="lone", partition_data=[part])]
+        asked = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=topics)
+        answer = lone.ask(asked, 9)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    root: FilePath = tmp_path_factory.mktemp("root")
+    secured = Secured(root)
+    for name, partitions in (("wide", 100), ("lone", 1)):
+        create_topic(secured.cluster, name, partitions)
+    keys = {"poor": secured.key("User:bob"), "rich": secured.key()}
+    with kafka_served(root, authentication_methods=("api-key",)) as served, loop_holds(served.loop) as holds:
+        yield Scene(served, holds, keys)
+
+
+def held_by(scene: Scene, api: Api, clients: int, requests: int) -> dict[tuple[str, Path], tuple[float, str]]:
+    """What held the event loop for longest while the widest requests of `api` were worked at, for each way to
+    be wide: so many `requests` of each of `clients`, one after the other, without waiting. A lone record is
+    taken meanwhile.
+    """
+    version, held = VERSIONS.get(api.key, api.max_version), {}
+    for path in arrays_of(api.request, version):
+        wide = widest(api.request, path, KAFKA_NAMES_MAX, "wide", "g")
+        small = widest(api.request, path, 1, "wide", "g")
+        for name in scene.keys:
+            with ExitStack() as open_:
+                lone = open_.enter_context(scene.client("rich"))
+                asking = [open_.enter_context(scene.client(name)) for _ in range(clients)]
+                scene.holds.take()
+                for client in asking:
+                    for asked in (*[wide] * requests, small):
+                        client.send(asked, version)
+                assert scene.send_one(lone) == 0
+                for client in asking:
+                    for _ in range(requests + 1):
+                        client.read_frame()
+            held[name, path] = scene.holds.take()
+    return held
+
+
+@pytest.mark.parametrize("api", WIDE, ids=lambda api: api.name)
+def test_the_widest_requests_hold_nobody_up(scene: Scene, api: Api) -> None:
+    found = held_by(scene, api, clients=1, requests=1)
+    assert {key: each for key, each in found.items() if each[0] > HELD_MAX_S} == {}
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("api", WIDE, ids=lambda api: api.name)
+def test_many_of_the_widest_requests_hold_nobody_up(scene: Scene, api: Api) -> None:
+    found = held_by(scene, api, clients=8, requests=4)
+    assert {key: each for key, each in found.items() if each[0] > HELD_MAX_S} == {}
+
+
+def metadata(*names: str, create: bool = False) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=create)
+
+
+def test_a_request_that_names_more_than_it_may_is_not_worked_at(scene: Scene) -> None:
+    with scene.client("poor") as client:
+        client.send(metadata(*map(str, range(KAFKA_NAMES_MAX + 1))), 9)
+        assert client.is_closed()
+
+
+def test_what_is_named_twice_is_answered_once(scene: Scene) -> None:
+    latest = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    many = ListOffsetsTopic(name="wide", partitions=[latest] * KAFKA_NAMES_MAX)
+    with scene.client("rich") as client:
+        (unknown,) = client.ask(metadata(*[""] * KAFKA_NAMES_MAX, create=True), 9).topics
+        assert unknown.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        (topic,) = client.ask(ListOffsetsRequest(topics=[many, many]), 7).topics
+        assert [(each.partition_index, each.offset) for each in topic.partitions] == [(0, 0)]
+
+
+def test_a_request_for_metadata_makes_some_topics_and_no_more(scene: Scene) -> None:
+    names = [f"made-{number}" for number in range(AUTO_CREATED_MAX + 5)]
+    with scene.client("rich") as client:
+        codes = [each.error_code for each in client.ask(metadata(*names, create=True), 9).topics]
+        assert codes.count(ErrorCode.NONE) == AUTO_CREATED_MAX
+        assert codes.count(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == 5
+        again = client.ask(metadata(*names, create=True), 9).topics
+        assert {each.error_code for each in again} == {ErrorCode.NONE}

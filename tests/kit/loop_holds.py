@@ -1,0 +1,60 @@
+"""How long the callbacks of an event loop hold it: by the processor's time, which a busy machine leaves as it
+is.
+"""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from log_tables.clock import SystemClock
+
+HELD_MAX_S = 0.02
+"""What no request may hold an event loop for."""
+
+
+class Holds:
+    """The longest callback since the last `take`, in seconds, and what it was."""
+
+    def __init__(self) -> None:
+        self._longest, self._what = 0.0, ""
+
+    def note(self, seconds: float, handle: asyncio.Handle) -> None:
+        if seconds > self._longest:
+            self._longest, self._what = seconds, repr(handle)[:300]
+
+    def take(self) -> tuple[float, str]:
+        found = self._longest, self._what
+        self._longest, self._what = 0.0, ""
+        return found
+
+
+@contextmanager
+def loop_holds(loop: asyncio.AbstractEventLoop) -> Iterator[Holds]:
+    """Those of `loop`, which is asyncio's own and runs in another thread or in this one."""
+    holds, ran, used_s = Holds(), asyncio.Handle._run, SystemClock().processor_s
+    ident = asyncio.run_coroutine_threadsafe(_ident(), loop).result()
+
+    def run(handle: asyncio.Handle) -> Any:
+        if threading.get_ident() != ident:
+            return ran(handle)
+        began = used_s()
+        try:
+            return ran(handle)
+        finally:
+            holds.note(used_s() - began, handle)
+
+    gc.collect()
+    gc.disable()  # the tests' own objects are looked at as well, which no gateway has
+    asyncio.Handle._run = run  # type: ignore[method-assign, assignment]
+    try:
+        yield holds
+    finally:
+        asyncio.Handle._run = ran  # type: ignore[method-assign]
+        gc.enable()
+
+
+async def _ident() -> int:
+    return threading.get_ident()
