@@ -175,7 +175,7 @@ OFFSETS = "/topics/T/partitions/0/offsets"
         ("PUT", "/topics/T", 405, 405, "Method Not Allowed"),
         ("DELETE", "/topics/nowhere", 404, 40401, "no topic 'nowhere'"),
         ("DELETE", "/topics/__consumer_offsets", 400, 40002, "is internal"),
-        ("DELETE", "/topics/__nowhere", 400, 40002, "is internal"),
+        ("DELETE", "/topics/__lakelog_nowhere", 400, 40002, "is internal"),
         ("DELETE", "/topics", 405, 405, "Method Not Allowed"),
     ],
 )
