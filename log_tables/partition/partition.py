@@ -261,7 +261,7 @@ class Partition(PartitionReader):
         return self.leading and self.clock.monotonic() >= self._looked + OFFER_LOOK_S
 
     def take_offer(self) -> None:
-        """Commit, as the leader, what another process could not commit beside this one's appends.
+        """Commit, as the leader, what another process could not commit between this one's appends.
 
         Call it between two appends. After an error this process leads on: nothing of its own is lost. Raises
         StoreUnavailable, OutcomeUnknown, Damaged; CorruptLog for an offer that would break the log.

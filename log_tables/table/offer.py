@@ -1,4 +1,4 @@
-"""A commit that waits for a busy leader, offered to it as an object beside the log.
+"""A commit that waits for a busy leader, offered to it as an object next to the log.
 
 A leader may commit faster than another process can read the log, decide, and put. That process then writes
 what it would commit to `TABLE/_offer.json`, and the leader, which looks for it between two appends, commits

@@ -93,7 +93,7 @@ class Table(DeltaLog[Snapshot]):
     def _classify(self, before: Snapshot, commit: Commit) -> tuple[Snapshot, bool]:
         after, kind = followed(self.directory, before, commit)
         # An append and a claim change none of the files that were there, so they spoil no maintenance. An
-        # append is built anew all the same: it begins at the high watermark.
+        # append is built again all the same: it begins at the high watermark.
         return after, kind not in (CommitKind.APPEND, CommitKind.CLAIM)
 
     def _broken(self, before: Snapshot, commit: Commit, after: Snapshot) -> Violation:
