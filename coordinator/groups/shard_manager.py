@@ -25,7 +25,7 @@ from coordinator.groups.topic_filter import TopicFilter
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
 from coordinator.periodic_task import PeriodicTask
 from ingest.buffer import RETRY_AFTER_S
-from ingest.pending_tasks import shared_task
+from ingest.pending_tasks import PendingTasks, shared_task
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.acl import Operation, ResourceType
@@ -41,6 +41,12 @@ from log_tables.topic_partition import MURMUR3, partition_for_key
 
 TICK_S = 0.25
 """How often session timeouts, and created and deleted topics, are looked for."""
+
+IDLE_S = 5.0
+"""How often a shard without members looks who leads it: each look is a request to the store."""
+
+LOOKS_AT_ONCE = 16
+"""Shards that look at once: less than there are threads, so that others find some when the store hangs."""
 
 EXPIRE_S = 60.0
 """How often groups that were without members for too long are looked for."""
@@ -84,6 +90,8 @@ class ShardManager:
         self._making = asyncio.Lock()
         self._expiring: dict[int, float] = {}
         self._failures = failures
+        self._ticks: set[int] = set()
+        self._tasks, self._looking = PendingTasks(), asyncio.Semaphore(LOOKS_AT_ONCE)
         self._ticking = PeriodicTask("groups", TICK_S, self._tick_all, failures)
         self._adopting = PeriodicTask("adoption", ADOPT_S, self._take_over_pending, failures)
 
@@ -100,6 +108,7 @@ class ShardManager:
         await self._transactions.close()
         await self._ticking.close()
         await self._adopting.close()
+        await self._tasks.cancel()
 
     def wake(self) -> None:
         """Wake every poll that waits, so that it checks whether it still should. Requests to classic groups
@@ -341,13 +350,25 @@ class ShardManager:
         shard.release()
 
     async def _tick_all(self) -> None:
+        """Begin a tick of each shard whose last one is over: one that waits for the store holds up none."""
         self.follow_topics()
         for partition, shard in [*self._shards.items()]:
-            with self._failures.catch("groups", f"{CONSUMER_OFFSETS}-{partition}"):  # it holds up no other
+            if partition not in self._ticks:
+                self._ticks.add(partition)
+                self._tasks.start(self._tick_alone(partition, shard))
+
+    async def _tick_alone(self, partition: int, shard: Shard) -> None:
+        try:
+            with self._failures.catch("groups", f"{CONSUMER_OFFSETS}-{partition}"):
                 await self._tick(partition, shard)
+        finally:
+            self._ticks.discard(partition)
 
     async def _tick(self, partition: int, shard: Shard) -> None:
-        await asyncio.to_thread(shard.refresh)
+        # Without members nothing happens before a request comes, whose commit finds out who leads.
+        if shard.members or self._clock.monotonic() >= shard.looked_s + IDLE_S:
+            async with self._looking:
+                await asyncio.to_thread(shard.refresh)
         if shard.leading:
             if shard.is_due:
                 await self.refresh_topics()  # what came before a member is given up is the group's
