@@ -416,6 +416,11 @@ STORE_RETRY_LIMIT_S = 10
 """How often, and for how long, the client of an object store repeats a request by itself. The time is less
 than PUT_RETRY_LIMIT_S, so that a commit with an unknown outcome is looked for several times."""
 
+SQL_OPERATORS_MAX = 500
+"""Operators of a statement. Each may be one level more of its plan: to plan 1,000 terms of a sum takes 4 s of
+the machine, and 9,000 overflow the stack of the process.
+"""
+
 SQL_JSON_DEPTH_MAX = 32
 """Levels of a JSON value that SQL shows as columns: files of Arrow hold 64, and thousands overflow its stack.
 """

@@ -14,7 +14,7 @@ import pyarrow as pa
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
 from log_tables.sql.session import OnTables, Session
-from log_tables.sql.statement import check_reads_only, is_show_tables
+from log_tables.sql.statement import check_reads_only, check_size, is_show_tables
 from log_tables.sql.table_access import TableAccess
 from log_tables.sql.topic_files import OnScan
 
@@ -45,6 +45,7 @@ def query_stream(
     """
     cluster.refresh()
     check_reads_only(sql)
+    check_size(sql)
     session = Session(cluster, on_scan, access, on_tables, memory_bytes)
     if is_show_tables(sql):
         return session.tables().to_reader()

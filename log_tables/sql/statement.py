@@ -7,6 +7,7 @@ name: there may be more of them than fields, and never less.
 import re
 
 from log_tables.errors import InvalidArgument
+from log_tables.limits import SQL_OPERATORS_MAX
 
 _INTO = re.compile(r"\binto\b", re.IGNORECASE)
 _QUOTED = re.compile(
@@ -17,6 +18,12 @@ _QUOTED = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 """The parts of SQL in PostgreSQL's dialect that are no keywords: texts, quoted names, comments."""
+
+_OPERATOR = re.compile(
+    r"\b(?:and|or|not|union|except|intersect|join|like|ilike|is)\b|::|[-+*/%&|^<>=~#!]+", re.IGNORECASE
+)
+"""What chains of terms, conditions, queries or tables are made with. Lists of values or of columns are none.
+"""
 
 _SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
 _DESCRIBED = re.compile(r'\s*(?:describe|desc)\s+([\w.]+|"[^"]+")\s*;?\s*', re.IGNORECASE)
@@ -36,6 +43,16 @@ def check_reads_only(sql: str) -> None:
         raise InvalidArgument("the SQL has a null character; write chr(0) where it is part of a text")
     if _INTO.search(_QUOTED.sub(" ", sql)):
         raise InvalidArgument("the SQL writes INTO a table, and only queries are answered; leave it out")
+
+
+def check_size(sql: str) -> None:
+    """Raise InvalidArgument for more than SQL_OPERATORS_MAX operators: a plan is as deep as its chains."""
+    count = sum(1 for _ in _OPERATOR.finditer(_QUOTED.sub(" ", sql)))
+    if count > SQL_OPERATORS_MAX:
+        raise InvalidArgument(
+            f"the SQL has {count} operators, {SQL_OPERATORS_MAX} are allowed; write a list as IN (…), or ask "
+            "several queries"
+        )
 
 
 def is_show_tables(sql: str) -> bool:

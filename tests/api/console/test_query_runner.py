@@ -119,11 +119,21 @@ def test_an_idle_process_that_is_killed_is_replaced(queried: RunningGateway) -> 
 
 
 def test_a_query_that_crashes_its_process_says_so(queried: RunningGateway) -> None:
-    deep = "select " + "+".join(["1"] * 15_000)
-    answer = ask(queried, deep)
-    assert answer.status_code == 400
-    assert "too much for its process" in answer.json()["message"]
+    query = LongQuery(queried)
+    wait_until(lambda: bool(busy(queried)), "it runs")
+    send(signal.SIGSEGV, busy(queried))
+    assert "too much for its process" in query.rest()
     assert ask(queried, SHORT).is_success
+
+
+def test_a_query_that_is_too_deep_for_its_process_is_refused_before_that_plans_it(
+    queried: RunningGateway,
+) -> None:
+    assert ask(queried, SHORT).is_success
+    before = processes(queried)
+    answer = ask(queried, "select " + "+".join(["1"] * 15_000))
+    assert (answer.status_code, "14999 operators" in answer.json()["message"]) == (400, True)
+    assert before <= processes(queried)
 
 
 def test_so_many_queries_run_at_once_and_one_more_waits(queried: RunningGateway) -> None:

@@ -7,8 +7,9 @@ import pytest
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import InvalidArgument
+from log_tables.limits import SQL_OPERATORS_MAX
 from log_tables.sql.query import query
-from log_tables.sql.statement import describes_table, is_show_tables, words
+from log_tables.sql.statement import check_size, describes_table, is_show_tables, words
 from log_tables.store.store import open_store
 from tests.kit.partitions import append
 
@@ -118,3 +119,14 @@ def test_statements_of_their_own_are_known() -> None:
     assert not any(map(is_show_tables, ["show tables x", "select 1", "'show tables'"]))
     assert all(map(describes_table, ["describe t", 'DESC "a b";', "describe public.t -- x"]))
     assert not any(map(describes_table, ["describe select 1", "select 1"]))
+
+
+@pytest.mark.parametrize("chained", [" + 1", " or true", "::int", " || ''", " union all select 1"])
+def test_a_chain_that_a_plan_cannot_follow_is_refused_before_it_is_planned(chained: str) -> None:
+    check_size("select 1" + chained * (SQL_OPERATORS_MAX - 1))
+    with pytest.raises(InvalidArgument, match="9000 operators"):
+        check_size("select 1" + chained * 9_000)
+
+
+def test_lists_and_what_is_quoted_are_no_chains() -> None:
+    check_size(f"select 'a+b-c' from t where id in ({', '.join(map(str, range(20_000)))}) -- {'+' * 9_000}")
