@@ -122,7 +122,7 @@ element may be two bytes, and takes some 300 of memory when it is decoded."""
 
 KAFKA_NAMES_MAX = 10_000
 """Elements of one array in a request of Kafka's protocol: topics, groups, members, or partitions of a topic,
-which has no more (PARTITIONS_MAX). To look one up, to refuse it and to answer takes 10 to 60 µs of the
+of which there are at most PARTITIONS_MAX. To look one up, to refuse it and to answer takes 10 to 60 µs of the
 machine, so one array at most 0.6 s."""
 
 KAFKA_TEXT_MAX_BYTES = 32_767

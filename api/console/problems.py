@@ -57,9 +57,7 @@ def _of_access(here: Gateway) -> list[Problem]:
     if not here.access.ignores_rules:
         return []
     what = "This gateway authenticates nobody, although the cluster has ACLs or super users."
-    todo = (
-        "Whoever reaches it may do everything. Set authentication_methods, and run `lakelog security enable`."
-    )
+    todo = "Everybody who reaches it may do everything. Set authentication_methods, and run `lakelog security enable`."
     return [Problem("bad", what, todo, "/console/access")]
 
 

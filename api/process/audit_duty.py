@@ -46,7 +46,7 @@ class AuditDuty:
 
     async def close(self) -> None:
         """Append all that waits, and the counts of this minute: by the leader of the log, and where that
-        fails, past it. What is lost then is logged, with the number.
+        fails, past it. A loss is logged, with the number of events.
         """
         if self._gateway.access.audit is None:
             return

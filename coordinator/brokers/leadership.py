@@ -99,7 +99,7 @@ class Leadership:
         return self._leader_ids(topic, range(topic.partition_count))
 
     def _leader_ids(self, topic: Topic, partitions: Sequence[int]) -> list[int]:
-        """What is known of the gateways is looked at once, for all `partitions`."""
+        """The list of gateways is read once, for all `partitions`."""
         own, known, preferred = self._brokers.id, self._brokers.all(), None
         reports: list[tuple[int, Collection[int]]] | None = None
         found = []

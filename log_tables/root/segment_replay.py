@@ -57,7 +57,7 @@ def _stats(data: Data, directory: str, segment: Segment) -> tuple[SegmentStats, 
 
 
 def _differences(segment: Segment, stats: SegmentStats, data: Data) -> Iterator[str]:
-    """What the log says of a file, and the file does not."""
+    """The claims of the log about a file that the file contradicts."""
     if stats.records == 0:
         yield f"segment {segment.path} holds no records, and its stats say {segment.records}"
         return

@@ -65,7 +65,7 @@ async def offset_commit(
 
 
 class _Asked(NamedTuple):
-    """What a commit is about: the names of its topics, the codes of partitions that are refused, and the
+    """The parts of a commit: the names of its topics, the codes of partitions that are refused, and the
     offsets of the others.
     """
 
