@@ -56,6 +56,8 @@ def fsck(
         )
         for problem in report.problems:
             console().print(f"BROKEN: {problem}")
+        for doubt in report.doubts:
+            console().print(f"PERHAPS: {doubt}")
         console().print(
             "every invariant holds" if not report.problems else f"{len(report.problems)} problems"
         )

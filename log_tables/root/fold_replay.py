@@ -9,16 +9,32 @@ from hashlib import blake2b
 
 from log_tables.errors import CorruptLog, Damaged, LakelogError, ObjectMissing
 from log_tables.layout import (
+    PARTITION,
+    PROPERTY_CLUSTER,
+    TXN_HIGH_WATERMARK,
     checkpoint_path,
     checkpoint_version,
+    commit_path,
     commit_version,
     log_directory,
     partition_directory,
 )
+from log_tables.root.checkpoint_replay import (
+    check_removes,
+    check_rows,
+    check_segments,
+    check_table,
+    check_txns,
+)
+from log_tables.root.commit_replay import CHANGED, check_shape
+from log_tables.root.fold_commit import check_commit, own
+from log_tables.root.table_metadata import check_schema
 from log_tables.store.store import Store
 from log_tables.table.checkpoint import decode as decode_checkpoint
-from log_tables.table.commit import Commit, read_commit
+from log_tables.table.commit import Commit, Metadata, read_commit
+from log_tables.table.commit import decode as decode_commit
 from log_tables.table.invariant import is_ours
+from log_tables.table.snapshot import Segment, segment_of
 from log_tables.topic_table.topic_snapshot import (
     TopicSnapshot,
     check_supported,
@@ -29,19 +45,24 @@ from log_tables.topic_table.topic_snapshot import (
 )
 from log_tables.topic_table.topic_table import classify_fold, properties
 
+_REMEDY = "make the table again with `lakelog root refold`"
+
 
 @dataclass(slots=True)
 class _Replay:
     """The table over a topic as its log gives it, version by version.
 
     `files` is a number for the set of files of each partition: the sum, modulo 2, of hashes of their names.
-    `noted` has what the table had of a partition when it noted a version of it.
+    `noted` has what the table had of a partition when it noted a version of it: the version, `files`, the
+    end, and its own version. `added` has every file that it added, by partition and name, and the version.
     """
 
     state: TopicSnapshot
     files: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    noted: dict[int, list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    noted: dict[int, list[tuple[int, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    added: dict[tuple[int, str], tuple[Segment, int]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    begun_ms: int | None = None
 
 
 def check_remote_fold(store: Store, directory: str, count: int, cluster_id: str) -> Iterator[str]:
@@ -67,7 +88,6 @@ def check_fold(store: Store, directory: str, count: int, cluster_id: str | None 
         yield "there is no table over the topic; make it with `lakelog root refold`"
         return
     yield from found.problems
-    yield from _changed_properties(found.state)
     if found.state.cluster != cluster_id:
         yield f"it is of cluster {found.state.cluster}, not of {cluster_id}; set another remote root"
     for number in sorted({*range(count), *found.state.segments}):
@@ -77,27 +97,39 @@ def check_fold(store: Store, directory: str, count: int, cluster_id: str | None 
         yield from _compare(store, partition_directory(directory, number), number, found)
 
 
-def _changed_properties(state: TopicSnapshot) -> Iterator[str]:
+def _changed_properties(metadata: Metadata) -> Iterator[str]:
     for name, value in properties().items():
-        now = state.metadata.configuration.get(name)
+        now = metadata.configuration.get(name)
         if now != value:
             yield (
                 f"the table property {name} is {now!r}, not {value!r}: another tool's VACUUM or checkpoint "
-                "may delete files; make the table again with `lakelog root refold`"
+                f"may delete files; {_REMEDY}"
             )
+    for name in sorted({*metadata.configuration} - {*properties(), PROPERTY_CLUSTER}):
+        yield f"it has the table property {name}, which lakelog does not set; {_REMEDY}"
+    if metadata.partitionColumns != (PARTITION,):
+        yield f"its partition columns are {metadata.partitionColumns}; {_REMEDY}"
+    yield from (f"{problem}; {_REMEDY}" for problem in check_schema(metadata.schemaString, partitioned=True))
 
 
 def _compare(store: Store, directory: str, number: int, found: _Replay) -> Iterator[str]:
     """The differences between what the table noted of a partition and what that partition's log says."""
     try:
-        history, newest = _history(store, directory)
+        history = _history(store, directory)
     except LakelogError:
         return  # the check of the partition says so
-    for version, files, at in found.noted[number]:
-        if version > newest:
-            yield f"version {at} notes version {version} of {directory}, which ends at {newest}"
-        elif history.get(version, files) != files:
+    for version, files, end, at in found.noted[number]:
+        had_files, had_end = history.at.get(version, (files, end))
+        if version > history.newest:
+            yield f"version {at} notes version {version} of {directory}, which ends at {history.newest}"
+        elif had_files != files:
             yield f"version {at} has other files than {directory} has at its version {version}"
+        elif had_end != end:
+            yield (
+                f"version {at} says that {directory} is folded up to offset {end}, and its version {version} "
+                f"ends at {had_end}; {_REMEDY}"
+            )
+    yield from _other_stats(found, number, directory, history)
     missing = [segment for segment in found.state.of(number) if not _is_there(store, directory, segment.path)]
     if missing:
         # The table may be in use, and let go of files.
@@ -106,6 +138,20 @@ def _compare(store: Store, directory: str, number: int, found: _Replay) -> Itera
         for segment in missing:
             if segment in now:
                 yield f"it names {directory}/{segment.path}, which is missing; restore it from a backup"
+
+
+def _other_stats(found: _Replay, number: int, directory: str, history: "_History") -> Iterator[str]:
+    """The files of which the table says something else than their partition does."""
+    for (of, name), (segment, at) in found.added.items():
+        due = history.files.get(name) if of == number else None
+        if due is not None and due != segment:
+            each = next(
+                each for each in due.__struct_fields__ if getattr(due, each) != getattr(segment, each)
+            )
+            yield (
+                f"version {at} says of {directory}/{name} that {each} is {getattr(segment, each)}, and the "
+                f"partition's log {getattr(due, each)}: other programs may skip its records; {_REMEDY}"
+            )
 
 
 def _is_there(store: Store, directory: str, name: str) -> bool:
@@ -128,14 +174,18 @@ def _replay(store: Store, directory: str, start_at: int = 0) -> _Replay | None:
         return None
     check_supported(directory, start)
     replay = _Replay(start)
+    replay.problems += _changed_properties(start.metadata)
+    if start.version == 0 and 0 in commits:
+        replay.problems += _first(store.get(commit_path(directory, 0)))
+    if start.version not in commits or start.version > 0:
+        replay.begun_ms = store.head(checkpoint_path(directory, start.version)).modified_ms
     for number, segments in start.segments.items():
         for segment in segments:
             replay.files[number] ^= _hash(segment.path)
-    while True:
+            replay.added[number, segment.path] = segment, start.version
+    while (data := _data(store, directory, replay.state.version + 1)) is not None:
         try:
-            commit = read_commit(store, directory, replay.state.version + 1)
-            if commit is None:
-                break
+            commit = decode_commit(data, commit_path(directory, replay.state.version + 1))
             classify_fold(directory, replay.state, commit)
         except Damaged as error:
             later = _refolded(store, directory, [at for at in checkpoints if at > replay.state.version])
@@ -143,14 +193,54 @@ def _replay(store: Store, directory: str, start_at: int = 0) -> _Replay | None:
                 return later
             replay.problems.append(str(error))
             break
+        before = replay.state
         _follow(replay, commit)
+        replay.problems += _changed(before, commit, data)
         if replay.state.version in checkpoints:
-            written = _checkpoint(store, directory, replay.state.version)
-            if written.segments != {at: s for at, s in replay.state.segments.items() if s}:
-                replay.problems.append(
-                    f"checkpoint {replay.state.version} differs from the commits before it; delete it"
-                )
+            replay.problems += _check_checkpoint(store, directory, replay)
     return replay
+
+
+def _first(data: bytes) -> Iterator[str]:
+    """The problems of version 0."""
+    operation = decode_commit(data, "version 0").info.operation
+    said = [*check_shape(data)]
+    if operation != "CREATE TABLE":
+        said.append(f"it is the first, and its operation is {operation!r}")
+    yield from (f"version 0 {CHANGED}: {each}; {_REMEDY}" for each in said)
+
+
+def _changed(before: TopicSnapshot, commit: Commit, data: bytes) -> Iterator[str]:
+    version = f"version {before.version + 1} ({commit.info.operation})"
+    for each in (*check_shape(data), *check_commit(before, commit)) if is_ours(commit) else ():
+        yield f"{version} {CHANGED}: {each}; {_REMEDY}"
+    if commit.metadata is not None:
+        yield from _changed_properties(commit.metadata)
+
+
+def _data(store: Store, directory: str, version: int) -> bytes | None:
+    try:
+        return store.get(commit_path(directory, version))
+    except ObjectMissing:
+        return None
+
+
+def _check_checkpoint(store: Store, directory: str, replay: _Replay) -> Iterator[str]:
+    path, now = checkpoint_path(directory, replay.state.version), replay.state
+    data, made_ms = store.get(path), store.head(path).modified_ms
+    checkpoint = decode_checkpoint(data, now.version, directory)
+    written = from_checkpoint(checkpoint)
+    said = [
+        *check_rows(data, checkpoint),
+        *check_table((now.protocol, written.protocol), (now.metadata, written.metadata)),
+        *check_txns(now.txns, written.txns, replay.begun_ms, made_ms, 0),
+        *check_removes(now.tombstones, written.tombstones, replay.begun_ms, made_ms),
+    ]
+    said = [f"{each}; {_REMEDY}" for each in said]
+    for number in sorted({*now.segments, *written.segments}):
+        said += check_segments(now.of(number), written.of(number), lambda *_: _REMEDY, _REMEDY)
+    for each in said:
+        yield f"checkpoint {now.version} differs from the commits before it: {each}"
 
 
 def _refolded(store: Store, directory: str, checkpoints: list[int]) -> _Replay | None:
@@ -185,41 +275,64 @@ def _checkpoint(store: Store, directory: str, version: int) -> TopicSnapshot:
 
 def _follow(replay: _Replay, commit: Commit) -> None:
     if commit.metadata is not None and commit.metadata.id != replay.state.metadata.id:
-        replay.noted.clear()  # it was begun again, maybe because a partition was restored as it was before
+        # It was begun again, maybe because a partition was restored as it was before: readers begin here.
+        replay.noted.clear()
+        replay.added.clear()
+        replay.problems.clear()
     replay.state = replay.state.apply(commit)
     for path in _paths(commit):
         number, name = partition_of(path)
         replay.files[number] ^= _hash(name)
+    for add in commit.adds:
+        replay.added[partition_of(add.path)] = segment_of(own(add)), replay.state.version
     if commit.metadata is not None:
         return  # the table was re-created
     said = {txn.app_id: txn.version for txn in commit.txns}
     for number in replay.state.segments:
         version = said.get(noted_txn(number))
         if version is not None:
-            replay.noted[number].append((version, replay.files[number], replay.state.version))
+            end = replay.state.end(number)
+            replay.noted[number].append((version, replay.files[number], end, replay.state.version))
 
 
-def _history(store: Store, directory: str) -> tuple[dict[int, int], int]:
-    """The set of files of a partition at each version of its log from a checkpoint on, and the newest."""
+@dataclass(slots=True)
+class _History:
+    """The log of a partition from a checkpoint on, up to the version `newest`.
+
+    `at` has a number for its set of files, and its high watermark, at each version; `files` all that it had.
+    """
+
+    newest: int = -1
+    at: dict[int, tuple[int, int]] = field(default_factory=dict)
+    files: dict[str, Segment] = field(default_factory=dict)
+
+
+def _history(store: Store, directory: str) -> _History:
+    """The log of the partition at `directory`. Raises Damaged."""
     paths = [item.path for item in store.list(log_directory(directory) + "/")]
     checkpoints = sorted(v for v in map(checkpoint_version, paths) if v is not None)
     commits = sorted(v for v in map(commit_version, paths) if v is not None)
-    version, files = -1, 0
+    version, files, end, found = -1, 0, 0, _History()
     if commits and commits[0] != 0:
         usable = [v for v in checkpoints if v >= commits[0] - 1]
         if not usable:
-            return {}, commits[-1]
+            return _History(commits[-1])
         version = usable[0]
         made = decode_checkpoint(store.get(checkpoint_path(directory, version)), version, directory)
+        end = made.txns[TXN_HIGH_WATERMARK].version
         for add in made.adds:
             files ^= _hash(add.path)
-    history = {version: files}
+            found.files[add.path] = segment_of(add)
+    found.at[version] = files, end
     while (commit := read_commit(store, directory, version + 1)) is not None:
         version += 1
         for path in _paths(commit):
             files ^= _hash(path)
-        history[version] = files
-    return history, version
+        found.files |= {add.path: segment_of(add) for add in commit.adds}
+        end = next((txn.version for txn in commit.txns if txn.app_id == TXN_HIGH_WATERMARK), end)
+        found.at[version] = files, end
+    found.newest = version
+    return found
 
 
 def _paths(commit: Commit) -> list[str]:

@@ -8,40 +8,38 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from log_tables.cluster.credential_log import decode as decode_credential
-from log_tables.cluster.group_log import Key, Value
-from log_tables.cluster.group_log import decode as decode_group
 from log_tables.cluster.metadata_log import TopicRecord
-from log_tables.cluster.metadata_log import decode as decode_record
 from log_tables.cluster.root_format import check_format, check_not_old
 from log_tables.cluster.root_location import check_finished
 from log_tables.cluster.topic import is_internal
-from log_tables.errors import CorruptLog, Damaged, InvalidArgument, LakelogError
+from log_tables.columns.declaration import Declaration
+from log_tables.errors import CorruptLog, InvalidArgument, LakelogError
 from log_tables.layout import (
     CONSUMER_OFFSETS,
     CREDENTIALS_DIRECTORY,
     METADATA_DIRECTORY,
     PROPERTY_REMOTE_ROOT,
     TOPICS,
-    checkpoint_path,
-    checkpoint_version,
-    commit_version,
     log_directory,
     partition_directory,
     segment_base_offset,
     topic_directory,
 )
-from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.root import kept_producers
 from log_tables.root.fold_replay import check_fold, check_remote_fold
+from log_tables.root.group_history import GroupHistory
 from log_tables.root.group_replay import GroupReplay, records
 from log_tables.root.inspection import lost_files
+from log_tables.root.log_replay import replay
 from log_tables.root.segment_replay import check_segment
+from log_tables.root.table_metadata import check_settings
+from log_tables.root.topic_history import TopicHistory
 from log_tables.store.store import Store, open_store
-from log_tables.table.checkpoint import Checkpoint
-from log_tables.table.checkpoint import decode as decode_checkpoint
-from log_tables.table.commit import Commit, read_commit
-from log_tables.table.invariant import broken_state, followed, gaps
-from log_tables.table.snapshot import Segment, Snapshot, check_supported, first_snapshot, from_checkpoint
+from log_tables.table.invariant import broken_state, gaps
+from log_tables.table.snapshot import Segment, Snapshot
+
+DELETION_MAX_MS = 10 * 60_000
+"""A deletion that has not ended its logs after this time has died, or never was."""
 
 
 @dataclass(slots=True)
@@ -63,12 +61,14 @@ class PartitionReport:
 
 @dataclass(slots=True)
 class Report:
-    """The result for a root, which is sound when `problems` is empty. `deep` says whether declared columns
-    are derived once more.
+    """The result for a root, which is sound when `problems` is empty.
+
+    `doubts` are about what may be right, or wrong. `deep` says whether declared columns are derived again.
     """
 
     partitions: list[PartitionReport] = field(default_factory=list)
     root_problems: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
     deep: bool = False
 
     @property
@@ -80,6 +80,7 @@ class Report:
         return {
             "sound": not self.problems,
             "problems": self.problems,
+            "doubts": self.doubts,
             "partitions": [asdict(partition) for partition in self.partitions],
         }
 
@@ -102,29 +103,32 @@ def check(store: Store, deep: bool = False) -> Report:
         check_format(named)
     remote = None if named is None else _remote_store(store, named, report)
     producers: dict[str, kept_producers.States] = {}
-    topics = _topics(store, named, report)
-    directories = [
-        partition_directory(topic_directory(topic.name, topic.incarnation), partition)
+    ends: dict[tuple[str, str, int], int] = {}
+    history = _history(store, named, report)
+    topics = _live(history)
+    report.root_problems += history.problems
+    places = {
+        partition_directory(topic_directory(topic.name, topic.incarnation), partition): (topic, partition)
         for topic in topics
         for partition in range(topic.partitions)
-    ]
-    groups = [each for each in directories if each.startswith(f"{topic_directory(CONSUMER_OFFSETS)}/")]
+    }
+    groups = [each for each in places if each.startswith(f"{topic_directory(CONSUMER_OFFSETS)}/")]
     staged = _staged(store, groups)
-    for directory in directories:
+    for directory, (topic, number) in places.items():
         here = _checked(store, directory, report)
-        if here is not None and here.deleted:
-            report.partitions[-1].problems.append(
-                "it says that its topic was deleted, and the metadata log says that it exists; restore both "
-                "from the same time"
-            )
-        if here is not None:
-            producers[directory] = kept_producers.producers(here)
-        if here is not None and remote is not None and named is not None:
+        if here is None:
+            continue
+        producers[directory] = kept_producers.producers(here)
+        ends[topic.name, topic.topic_id, number] = here.high_watermark
+        report.partitions[-1].problems += _check_topic(history, topic, here)
+        if remote is not None and named is not None:
             _check_remote(remote, directory, here, named.metadata.id, report)
     for topic in topics:
         if not is_internal(topic.name):
             report.root_problems += _check_folds(store, remote, topic, named)
-    _check_producers(store, groups, producers, report)
+    for topic in history.latest.values():
+        report.root_problems += _check_deleted(store, topic)
+    _check_groups(store, groups, history, ends, producers, report)
     _check_credentials(store, report)
     report.root_problems += lost_files(store, staged, lambda: _staged(store, groups))
     return report
@@ -138,8 +142,10 @@ def check_topic(store: Store, name: str, partition: int | None = None, deep: boo
     there is no such topic or partition, CorruptLog when the metadata log cannot be read.
     """
     report = Report(deep=deep)
-    named = _replay(store, METADATA_DIRECTORY, PartitionReport(METADATA_DIRECTORY))
-    topic = next((topic for topic in _topics(store, named, report) if topic.name == name), None)
+    log = replay(store, METADATA_DIRECTORY, deep=False)
+    named = None if log is None else log.snapshot
+    history = _history(store, named, report)
+    topic = next((topic for topic in _live(history) if topic.name == name), None)
     if named is None or report.root_problems:
         raise CorruptLog("the metadata log of this root cannot be read; run `lakelog fsck` without a topic")
     check_format(named)
@@ -177,26 +183,76 @@ def _staged(store: Store, directories: Iterable[str]) -> GroupReplay:
     groups = GroupReplay()
     try:
         for directory in directories:
-            snapshot = _replay(store, directory, PartitionReport(directory))
-            if snapshot is not None:
-                groups.follow(store, directory, snapshot)
+            found = replay(store, directory, deep=False)
+            if found is not None:
+                groups.follow(store, directory, found.snapshot)
     except LakelogError:  # `_check_producers` says so
         return GroupReplay()
     return groups
 
 
-def _check_producers(
-    store: Store, groups: list[str], producers: Mapping[str, kept_producers.States], report: Report
+def _check_groups(
+    store: Store,
+    directories: list[str],
+    topics: TopicHistory,
+    ends: Mapping[tuple[str, str, int], int],
+    producers: Mapping[str, kept_producers.States],
+    report: Report,
 ) -> None:
-    """Compare the groups' producers in partitions with those that the groups name, which are read later."""
+    """Check what the groups say, and compare their producers with those in partitions, which were read
+    before.
+    """
+    heard = kept_producers.GroupProducers()
     try:
-        heard = kept_producers.heard(pair for directory in groups for pair in _said(store, directory))
+        for number, directory in enumerate(directories):
+            found = replay(store, directory, deep=False)
+            if found is None:
+                continue
+            whole = found.snapshot.cleaned == found.snapshot.log_start == 0
+            history = GroupHistory(directory, number, len(directories), whole, topics, ends)
+            for record in records(store, directory, found.snapshot):
+                heard.hear(*history.take(record))
+            report.root_problems += history.problems
+            report.doubts += history.beyond()
     except LakelogError as error:
         report.root_problems.append(f"the log of consumer groups cannot be read: {error}")
         return
     report.root_problems += kept_producers.shared(heard)
     for partition in report.partitions:
         partition.problems += kept_producers.misused(heard, producers.get(partition.directory, {}))
+
+
+def _check_topic(history: TopicHistory, topic: TopicRecord, here: Snapshot) -> Iterator[str]:
+    """A table is not deleted, as its topic is not, and its properties are those of the topic's settings, now
+    or before: a change may have died between the two.
+    """
+    if here.deleted:
+        yield (
+            "it says that its topic was deleted, and the metadata log says that it exists; restore both from "
+            "the same time"
+        )
+    given = history.properties.get((topic.name, topic.incarnation), [])
+    if given and history.whole:
+        yield from check_settings(here.metadata, given)
+
+
+def _check_deleted(store: Store, topic: TopicRecord) -> Iterator[str]:
+    """A deletion by the metadata log has ended the topic's logs, or was a moment ago."""
+    deleted_ms = topic.deleted.get(topic.incarnation)
+    if topic.live or (deleted_ms is not None and 0 <= store.now_ms() - deleted_ms < DELETION_MAX_MS):
+        return
+    for number in range(topic.partitions):
+        directory = partition_directory(topic_directory(topic.name, topic.incarnation), number)
+        try:
+            found = replay(store, directory, deep=False)
+        except LakelogError:
+            continue  # a damaged log cannot be ended
+        if found is not None and not found.snapshot.deleted:
+            yield (
+                f"topic {topic.name} is deleted by the metadata log, and {directory} has not ended; if "
+                "nobody deleted it, restore the metadata log from a backup before a gateway runs, which ends "
+                "it; else start one"
+            )
 
 
 def _check_credentials(store: Store, report: Report) -> None:
@@ -211,15 +267,6 @@ def _check_credentials(store: Store, report: Report) -> None:
         report.root_problems.append(f"the log of credentials cannot be read: {error}")
 
 
-def _said(store: Store, directory: str) -> Iterator[tuple[Key, Value | None]]:
-    """The records of a partition of `__consumer_offsets`, in order."""
-    snapshot = _replay(store, directory, PartitionReport(directory))
-    if snapshot is None:
-        return
-    for record in records(store, directory, snapshot):
-        yield decode_group(record, directory)
-
-
 def _remote_store(store: Store, named: Snapshot, report: Report) -> Store | None:
     """The remote root that the metadata log names."""
     url = named.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
@@ -232,17 +279,23 @@ def _remote_store(store: Store, named: Snapshot, report: Report) -> Store | None
         return None
 
 
-def _topics(store: Store, snapshot: Snapshot | None, report: Report) -> list[TopicRecord]:
-    """Every live topic, by the metadata log."""
-    latest: dict[str, TopicRecord] = {}
+def _history(store: Store, snapshot: Snapshot | None, report: Report) -> TopicHistory:
+    """The topics by the metadata log."""
+    history = TopicHistory()
+    if snapshot is None:
+        return history
+    history.whole = snapshot.cleaned == snapshot.log_start == 0
     try:
-        for record in () if snapshot is None else records(store, METADATA_DIRECTORY, snapshot):
-            found = decode_record(record)
-            if isinstance(found, TopicRecord):
-                latest[found.name] = found
+        for record in records(store, METADATA_DIRECTORY, snapshot):
+            history.take(record)
     except LakelogError as error:
         report.root_problems.append(f"the metadata log cannot be read: {error}")
-    return [topic for _, topic in sorted(latest.items()) if topic.live]
+    return history
+
+
+def _live(history: TopicHistory) -> list[TopicRecord]:
+    """Every live topic."""
+    return [topic for _, topic in sorted(history.latest.items()) if topic.live]
 
 
 def check_partition(store: Store, directory: str, deep: bool = False) -> PartitionReport:
@@ -267,23 +320,24 @@ def _checked(store: Store, directory: str, report: Report) -> Snapshot | None:
 
 def _check_table(store: Store, directory: str, report: PartitionReport, deep: bool) -> Snapshot | None:
     try:
-        snapshot = _replay(store, directory, report)
+        found = replay(store, directory)
     except LakelogError as error:
         report.problems.append(str(error))
         return None
-    if snapshot is None:
+    if found is None:
         report.problems.append(
             "there is no table, though the metadata log names it; restore it from a backup"
         )
         return None
+    snapshot = found.snapshot
+    report.problems += found.problems
     report.version, report.segments = snapshot.version, len(snapshot.segments)
     report.log_start, report.high_watermark = snapshot.log_start, snapshot.high_watermark
     report.leader_epoch = snapshot.leader_epoch
     report.problems += broken_state(snapshot)
-    problems = {}
+    problems, declared = {}, _declared(snapshot) if deep else None
     for segment in snapshot.segments:
         report.records += segment.records
-        declared = snapshot.declared if deep else None
         problems[segment] = [*check_segment(store, directory, segment, declared)]
     report.problems += _lasting(store, directory, problems)
     live = {segment.path for segment in snapshot.segments}
@@ -294,11 +348,19 @@ def _check_table(store: Store, directory: str, report: PartitionReport, deep: bo
     return snapshot
 
 
+def _declared(snapshot: Snapshot) -> Declaration | None:
+    """The columns of a table; None where its schema cannot be read, which the check of its log says."""
+    try:
+        return snapshot.declared
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def _lasting(store: Store, directory: str, problems: Mapping[Segment, Sequence[str]]) -> Iterator[str]:
     """The problems of segments that are still in the table: it may be in use, and the check take hours."""
     if any(problems.values()):
-        now = _replay(store, directory, PartitionReport(directory))
-        live = set() if now is None else {segment.path for segment in now.segments}
+        now = replay(store, directory, deep=False)
+        live = set() if now is None else {segment.path for segment in now.snapshot.segments}
         for segment, said in problems.items():
             yield from said if segment.path in live else ()
 
@@ -320,85 +382,3 @@ def _check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str,
     if needed:
         # Offsets that retention has removed since `here` was read are not missing.
         found.problems += gaps(there, max(here.log_start, here.cleaned, there.log_start), here.tiered)
-
-
-def _replay(store: Store, directory: str, report: PartitionReport) -> Snapshot | None:
-    """The newest snapshot, by all commits; violations become problems. None without a table."""
-    paths = [item.path for item in store.list(log_directory(directory) + "/")]
-    commits = sorted(v for v in map(commit_version, paths) if v is not None)
-    checkpoints = sorted(v for v in map(checkpoint_version, paths) if v is not None)
-    snapshot = _oldest(store, directory, commits, checkpoints)
-    if snapshot is None:
-        return None
-    check_supported(directory, snapshot)
-    producers: dict[int, tuple[int, int]] = {}
-    while (commit := read_commit(store, directory, snapshot.version + 1)) is not None:
-        try:
-            snapshot, _ = followed(directory, snapshot, commit)
-        except Damaged as error:
-            report.problems.append(str(error))
-            return snapshot
-        report.problems += _check_sequences(snapshot.version, commit, producers)
-        if snapshot.version in checkpoints:
-            report.problems += _check_checkpoint(store, directory, snapshot)
-    beyond = [version for version in commits if version > snapshot.version]
-    if beyond:
-        report.problems.append(
-            f"version {snapshot.version + 1} is missing, though version {beyond[0]} is there; restore "
-            "the file"
-        )
-    return snapshot
-
-
-def _oldest(store: Store, directory: str, commits: list[int], checkpoints: list[int]) -> Snapshot | None:
-    """The oldest version from which all later commits exist; without one, the version that lacks the fewest.
-
-    A checkpoint whose own commit is gone may have been written late, and the commit after it be that of a
-    fenced leader: another one is taken if there is any. Raises CorruptLog when there are commits and nothing
-    to begin from.
-    """
-    first, known = commits[-1] if commits else -1, set(commits)
-    while first - 1 in known:
-        first -= 1
-    usable = [version for version in checkpoints if version >= first]
-    usable = usable or [version for version in checkpoints if version == first - 1]
-    if first == 0 or (not usable and 0 in commits):
-        commit = read_commit(store, directory, 0)
-        return None if commit is None else first_snapshot(commit, directory)
-    usable = usable or checkpoints[-1:]
-    if not usable:
-        if commits:
-            raise CorruptLog(
-                f"version 0 of {directory} is missing, though version {commits[0]} is there; restore the file"
-            )
-        return None
-    return from_checkpoint(_read_checkpoint(store, directory, usable[0]))
-
-
-def _read_checkpoint(store: Store, directory: str, version: int) -> Checkpoint:
-    return decode_checkpoint(store.get(checkpoint_path(directory, version)), version, directory)
-
-
-def _check_checkpoint(store: Store, directory: str, replayed: Snapshot) -> Iterator[str]:
-    try:
-        written = from_checkpoint(_read_checkpoint(store, directory, replayed.version))
-    except LakelogError as error:
-        yield str(error)
-        return
-    kept = replayed.txns.lasting()
-    if written.segments != replayed.segments or any(written.txns.get(txn.app_id) != txn for txn in kept):
-        yield f"checkpoint {replayed.version} differs from the commits before it; delete it"
-
-
-def _check_sequences(version: int, commit: Commit, producers: dict[int, tuple[int, int]]) -> Iterator[str]:
-    """The sequences of every idempotent producer are contiguous within an epoch (KIP-98).
-
-    A producer that was forgotten begins again at 0, in any epoch.
-    """
-    for made in commit.info.producers:
-        epoch, expected = producers.get(made.id, (made.epoch, made.sequence))
-        if made.epoch < epoch and made.sequence != 0:
-            yield f"version {version} has producer {made.id} at epoch {made.epoch}, after epoch {epoch}"
-        if made.epoch == epoch and made.sequence not in (expected, 0):
-            yield f"version {version} has producer {made.id} at sequence {made.sequence}, {expected} is next"
-        producers[made.id] = (made.epoch, (made.sequence + made.count) % SEQUENCE_MODULUS)

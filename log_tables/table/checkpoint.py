@@ -270,6 +270,8 @@ def _fields(column: pa.StructArray, *names: str) -> list[pa.Array]:
 
 
 def _decode_adds(column: pa.StructArray) -> list[Add]:
+    if any(column.field(name).null_count for name in ("path", "size", "modificationTime")):
+        raise ValueError("an add has no path, size or time")
     names = ("path", "size", "modificationTime", "stats")
     fields = (column.field(name).to_pylist() for name in names)
     tags, values = _decode_maps(column.field("tags")), _decode_maps(column.field("partitionValues"))

@@ -110,6 +110,9 @@ class DeltaLog(ABC, Generic[S]):
     damaged, or was swept after that.
     """
 
+    remedy = "run `lakelog fsck`"
+    """The advice when a commit would break an invariant."""
+
     def __init__(self, store: Store, directory: str, clock: Clock) -> None:
         """Open the table at `directory`. Raises ObjectMissing when there is none."""
         self.store, self.directory, self.clock = store, directory, clock
@@ -507,5 +510,5 @@ class DeltaLog(ABC, Generic[S]):
         after = self._snapshot.apply(commit)
         broken = self._broken(self._snapshot, commit, after)
         if broken is not None:
-            raise CorruptLog(f"refused to commit to {self.directory}: {broken}; run `lakelog fsck`")
+            raise CorruptLog(f"refused to commit to {self.directory}: {broken}; {self.remedy}")
         return after

@@ -82,6 +82,8 @@ def properties() -> dict[str, str]:
 class TopicTable(DeltaLog[TopicSnapshot]):
     """The table of a topic. It is at the directory of the topic."""
 
+    remedy = _REMEDY
+
     def _first(self, commit: Commit) -> TopicSnapshot:
         return first_folded(commit, self.directory)
 

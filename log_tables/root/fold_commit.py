@@ -1,0 +1,100 @@
+"""The check of one commit of the table over a topic: what follows from its other actions is derived again."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from log_tables.layout import TXN_DELETED
+from log_tables.table.commit import VACUUM, Add, Commit
+from log_tables.table.snapshot import segment_of
+from log_tables.topic_table.topic_snapshot import (
+    TopicSnapshot,
+    end_txn,
+    noted_txn,
+    partition_of,
+    target_txn,
+)
+
+_FOLDS = ("OPTIMIZE", "DELETE", "WRITE")
+_CHANGES = {
+    "OPTIMIZE": False,
+    "DELETE": True,
+    "WRITE": True,
+    "REFOLD": True,
+    "CREATE TABLE": True,
+    "ADD COLUMNS": True,
+    VACUUM: True,
+}
+"""The `dataChange` of the files of each operation."""
+
+
+def check_commit(before: TopicSnapshot, commit: Commit) -> Iterator[str]:
+    """The problems of `commit`, which breaks no rule of the fold, after the table `before`."""
+    name = commit.info.operation
+    changes = {add.dataChange for add in commit.adds} | {remove.dataChange for remove in commit.removes}
+    if name not in _CHANGES:
+        yield f"it has the operation {name!r}, which the fold does not have"
+        return
+    if changes - {_CHANGES[name]}:
+        yield f"{name} has files with dataChange {', '.join(map(str, changes))}"
+    if (name == "WRITE" and commit.removes) or (name == "ADD COLUMNS" and changes):
+        yield f"{name} removes files, or has some"
+    if (commit.metadata is not None) != (name in ("ADD COLUMNS", "REFOLD")):
+        yield f"{name} {'has' if commit.metadata is not None else 'lacks'} metaData"
+    if commit.metadata is not None and name != "REFOLD":
+        was, now = map(msgspec.structs.asdict, (before.metadata, commit.metadata))
+        yield from (
+            f"{name} changes {each} of the table"
+            for each in was
+            if each != "schemaString" and was[each] != now[each]
+        )
+    if name in _FOLDS and not any(txn.app_id == TXN_DELETED for txn in commit.txns):
+        yield from _folded(commit)
+    for txn in commit.txns:
+        if txn.last_updated is not None or txn.version < -1:
+            yield f"it sets {txn.app_id} to {txn.version}, with lastUpdated {txn.last_updated}"
+    yield from _files(before, commit)
+
+
+def _folded(commit: Commit) -> Iterator[str]:
+    """Each commit says which version of a partition it folds, and how far the files are that it appends."""
+    said = {txn.app_id: txn.version for txn in commit.txns}
+    ends = dict[int, int]()
+    for add in commit.adds if commit.info.operation == "WRITE" else ():
+        number, _ = partition_of(add.path)
+        ends[number] = max(ends.get(number, 0), segment_of(own(add)).last_offset + 1)
+    paths = [add.path for add in commit.adds] + [remove.path for remove in commit.removes]
+    touched = {partition_of(path)[0] for path in paths}
+    for number in sorted(touched):
+        target, noted = said.get(target_txn(number)), said.get(noted_txn(number))
+        end = said.get(end_txn(number))
+        if target is None or noted not in (None, target):
+            yield f"it folds version {target} of partition {number}, and notes {noted}"
+        if number in ends and end != ends[number]:
+            yield f"it sets {end_txn(number)} to {end}, and the files that it adds end at {ends[number]}"
+    known = {name(number) for number in touched for name in (target_txn, noted_txn, end_txn)}
+    for app_id in sorted({*said} - known):
+        yield f"it sets {app_id}, and has no file of that partition"
+
+
+def _files(before: TopicSnapshot, commit: Commit) -> Iterator[str]:
+    for add in commit.adds:
+        due = segment_of(own(add)).add(add.dataChange)
+        had: Mapping[str, str] = add.tags or {}
+        if had != {name: tag for name, tag in (due.tags or {}).items() if name in had}:
+            yield f"the tags of {add.path} are {had}, and lakelog would write {due.tags}"
+        if json.loads(add.stats or "{}") != json.loads(due.stats or "{}"):
+            yield f"the stats of {add.path} have more or less than those of a segment"
+    for remove in commit.removes:
+        number, name = partition_of(remove.path)
+        item = next((item for item in before.of(number) if item.path == name), None)
+        if item is not None and remove.size != item.size:
+            yield f"it removes {remove.path} with {remove.size} bytes, and the file has {item.size}"
+        if remove.deletionTimestamp is None or remove.deletionTimestamp < 0:
+            yield f"the deletionTimestamp of {remove.path} is {remove.deletionTimestamp}"
+
+
+def own(add: Add) -> Add:
+    """`add` as the partition's own table has it. Raises CorruptLog."""
+    return msgspec.structs.replace(add, path=partition_of(add.path)[1])

@@ -1,0 +1,164 @@
+"""The check of the log of consumer groups: what its records say, one after the other."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from log_tables.cluster.group_log import (
+    ClassicValue,
+    GroupValue,
+    Intent,
+    IntentKey,
+    Key,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+    Retry,
+    TransactionsKey,
+    TransactionsValue,
+    Value,
+    decode,
+)
+from log_tables.limits import KEPT_PRODUCER_ID_MAX, KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX
+from log_tables.record import Record
+from log_tables.root.topic_history import TopicHistory
+from log_tables.topic_partition import MURMUR3, partition_for_key
+
+_REMEDY = "delete the group with `lakelog group delete`, or restore the log of groups from a backup"
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """The records of a partition of `__consumer_offsets`, which has `count` of them.
+
+    `ends` are the high watermarks of partitions by (topic, id, partition), as far as they can be read.
+    `whole` if no record was compacted away.
+    """
+
+    directory: str
+    number: int
+    count: int
+    whole: bool
+    topics: TopicHistory
+    ends: Mapping[tuple[str, str, int], int]
+    offsets: dict[OffsetKey, OffsetValue] = field(default_factory=dict)
+    numbers: dict[str, TransactionsValue] = field(default_factory=dict)
+    generations: dict[Key, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def take(self, record: Record) -> tuple[Key, Value | None]:
+        """Check the next record, and decode it. Raises CorruptLog for one that cannot be read."""
+        key, value = decode(record, self.directory)
+        said = [*self._keyed(key), *self._said(key, value)]
+        at = f"the record at offset {record.offset} of {self.directory}"
+        self.problems += [f"{at} {each}; {_REMEDY}" for each in said]
+        return key, value
+
+    def _keyed(self, key: Key) -> Iterator[str]:
+        due = partition_for_key(key.group.encode(), self.count, MURMUR3)
+        if due != self.number:
+            yield f"is of group {key.group!r}, which belongs to partition {due}"
+
+    def _said(self, key: Key, value: Value | None) -> Iterator[str]:
+        if value is None:
+            self._forget(key)
+        elif isinstance(key, OffsetKey) and isinstance(value, OffsetValue):
+            yield from self._committed(key, value)
+        elif isinstance(key, TransactionsKey) and isinstance(value, TransactionsValue):
+            yield from self._numbered(key.group, value)
+        elif isinstance(key, IntentKey) and isinstance(value, Intent):
+            yield from self._intended(key, value)
+        elif isinstance(value, GroupValue | ClassicValue):
+            yield from self._generation(key, value)
+        elif isinstance(value, MemberValue):
+            yield from self._member(value, repr(key.group))
+        elif isinstance(value, Retry):
+            yield from _retry(value, repr(key.group))
+
+    def _forget(self, key: Key) -> None:
+        self.generations.pop(key, None)
+        if isinstance(key, OffsetKey):
+            self.offsets.pop(key, None)
+        elif isinstance(key, TransactionsKey):
+            self.numbers.pop(key.group, None)
+
+    def _committed(self, key: OffsetKey, value: OffsetValue) -> Iterator[str]:
+        group, at = repr(key.group), f"{key.topic}-{key.partition}"
+        self.offsets[key] = value
+        if value.offset < 0 or value.committed_ms < 0:
+            yield f"commits offset {value.offset} of {at} for group {group}, at {value.committed_ms}"
+        yield from self._of_topic(key.topic, value.topic_id, group)
+        known = self.topics.latest.get(key.topic)
+        if known is not None and not 0 <= key.partition < known.partitions:
+            yield f"commits partition {key.partition} of {key.topic}, which has {known.partitions}"
+
+    def _intended(self, key: IntentKey, value: Intent) -> Iterator[str]:
+        if value.epoch != key.number % (PRODUCER_EPOCH_MAX + 1):
+            yield f"has epoch {value.epoch} for transaction {key.number} of group {key.group!r}"
+        now = self.numbers.get(key.group)
+        if now is not None and now.number == key.number and now.producer_id != value.producer_id:
+            yield f"names producer {value.producer_id}, and group {key.group!r} has {now.producer_id}"
+
+    def _generation(self, key: Key, value: GroupValue | ClassicValue) -> Iterator[str]:
+        """The generations of a group grow."""
+        before, now = self.generations.get(key, 0), value.generation
+        if now < before:
+            yield f"has generation {now} of group {key.group!r}, after {before}"
+        self.generations[key] = now
+        if isinstance(value, GroupValue):
+            if value.idle_ms < 0:
+                yield f"says that group {key.group!r} is idle since {value.idle_ms}"
+            return
+        if (value.leader or value.members) and value.leader not in value.members:
+            yield f"names a leader of group {key.group!r} that is no member"
+        for name, member in value.members.items():
+            if min(member.session_timeout_ms, member.rebalance_timeout_ms, value.begun) < 0:
+                yield f"gives member {name!r} of group {key.group!r} a time below 0"
+
+    def _member(self, member: MemberValue, group: str) -> Iterator[str]:
+        partitions = [number for numbers in member.owned.values() for number in numbers]
+        places = [at for offsets in member.positions.values() for pair in offsets.items() for at in pair]
+        if min([member.epoch, *partitions, *places], default=0) < 0:
+            yield f"has a number below 0 for a member of group {group}"
+        for topic, topic_id in member.topic_ids.items():
+            yield from self._of_topic(topic, topic_id, group)
+
+    def _of_topic(self, topic: str, topic_id: str, group: str) -> Iterator[str]:
+        """An id that no topic of that name ever had."""
+        ids, known = self.topics.ids.get(topic, set()), self.topics.latest.get(topic)
+        forgotten = not self.topics.whole and (known is None or known.incarnation > 1)
+        if topic_id not in ids and not forgotten:
+            yield f"names topic {topic} with the id {topic_id[:40]!r} for group {group}, which it never had"
+
+    def _numbered(self, group: str, value: TransactionsValue) -> Iterator[str]:
+        before = self.numbers.get(group)
+        self.numbers[group] = value
+        if not KEPT_PRODUCER_ID_MIN <= value.producer_id <= KEPT_PRODUCER_ID_MAX or value.number < 1:
+            yield f"has transaction {value.number} of producer {value.producer_id} for group {group!r}"
+            return
+        due = 1 if before is None else before.number + 1
+        if before is None and not self.whole:
+            due = value.number
+        if value.number != due:
+            yield f"has transaction {value.number} of group {group!r}, and {due} is the next"
+        wraps = value.number % (PRODUCER_EPOCH_MAX + 1) == 0
+        old = before is not None and before.producer_id < KEPT_PRODUCER_ID_MIN
+        if before is not None and before.producer_id != value.producer_id and not wraps and not old:
+            yield f"names producer {value.producer_id}, and group {group!r} had {before.producer_id}"
+
+    def beyond(self) -> Iterator[str]:
+        """The committed offsets that no record has yet: a client may have wanted that."""
+        for key, value in self.offsets.items():
+            end = self.ends.get((key.topic, value.topic_id, key.partition))
+            if end is not None and value.offset > end:
+                at = f"{key.topic}-{key.partition}"
+                yield (
+                    f"group {key.group!r} has committed offset {value.offset} of {at}, which ends at {end}; "
+                    "unless its client wanted that, set it with `lakelog group reset-offsets`"
+                )
+
+
+def _retry(value: Retry, group: str) -> Iterator[str]:
+    placed = value.placed or ()
+    counts = [each.count for each in placed] + [each.base_offset or 0 for each in placed]
+    if min([value.number - 1, value.committed_ms, *counts]) < 0:
+        yield f"remembers transaction {value.number} of group {group} with a number below 0"
