@@ -57,7 +57,9 @@ def _of_access(here: Gateway) -> list[Problem]:
     if not here.access.ignores_rules:
         return []
     what = "This gateway authenticates nobody, although the cluster has ACLs or super users."
-    todo = "Everybody who reaches it may do everything. Set authentication_methods, and run `lakelog security enable`."
+    todo = (
+        "All who reach it may do everything. Set authentication_methods, and run `lakelog security enable`."
+    )
     return [Problem("bad", what, todo, "/console/access")]
 
 

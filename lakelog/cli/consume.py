@@ -275,7 +275,7 @@ def _follow(
 def _added(
     client: "Client", there: Iterable[TopicPartition], growing: list[str], ended: threading.Event
 ) -> Iterator[tuple[TopicPartition, str]]:
-    """The partitions that `growing` topics get besides those `there`, and where to begin, until it `ended`."""
+    """The partitions that `growing` topics get besides those `there`, with where to begin, until `ended`."""
     known = Counter(at.topic for at in there)
     while not ended.wait(LOOK_S):
         for topic in growing:
