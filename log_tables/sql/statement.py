@@ -22,8 +22,7 @@ _QUOTED = re.compile(
 _OPERATOR = re.compile(
     r"\b(?:and|or|not|union|except|intersect|join|like|ilike|is)\b|::|[-+*/%&|^<>=~#!]+", re.IGNORECASE
 )
-"""What chains of terms, conditions, queries or tables are made with. Lists of values or of columns are none.
-"""
+"""The links of chains of terms, conditions, queries or tables. Lists of values or columns are no chains."""
 
 _SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
 _DESCRIBED = re.compile(r'\s*(?:describe|desc)\s+([\w.]+|"[^"]+")\s*;?\s*', re.IGNORECASE)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from log_tables.clock import SystemClock
 
 HELD_MAX_S = 0.02
@@ -48,11 +50,11 @@ def loop_holds(loop: asyncio.AbstractEventLoop) -> Iterator[Holds]:
 
     gc.collect()
     gc.disable()  # the tests' own objects are looked at as well, which no gateway has
-    asyncio.Handle._run = run  # type: ignore[method-assign, assignment]
     try:
-        yield holds
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio.Handle, "_run", run)
+            yield holds
     finally:
-        asyncio.Handle._run = ran  # type: ignore[method-assign]
         gc.enable()
 
 

@@ -64,9 +64,9 @@ async def offset_commit(
     return await share.maybe_in_thread(is_wide, lambda: _committed(request, asked, refused))
 
 
-class _Asked(NamedTuple):
-    """The parts of a commit: the names of its topics, the codes of partitions that are refused, and the
-    offsets of the others.
+class _Commit(NamedTuple):
+    """A commit: the names of its topics, the codes of partitions that are refused, and the offsets of the
+    others.
     """
 
     names: list[str]
@@ -74,9 +74,9 @@ class _Asked(NamedTuple):
     offsets: dict[TopicPartition, OffsetAndMetadata]
 
 
-def _asked(door: Door, client: Client, request: OffsetCommitRequest, version: int) -> _Asked:
+def _asked(door: Door, client: Client, request: OffsetCommitRequest, version: int) -> _Commit:
     names = [_name_of(door, each.topic_id) if version >= IDS_SINCE else each.name for each in request.topics]
-    asked = _Asked(names, {}, {})
+    asked = _Commit(names, {}, {})
     for topic, name in zip(request.topics, names, strict=True):
         refusal = _refusal(client, name)
         for each in topic.partitions:
@@ -89,7 +89,7 @@ def _asked(door: Door, client: Client, request: OffsetCommitRequest, version: in
 
 
 def _committed(
-    request: OffsetCommitRequest, asked: _Asked, refused: Mapping[TopicPartition, LakelogError] | ErrorCode
+    request: OffsetCommitRequest, asked: _Commit, refused: Mapping[TopicPartition, LakelogError] | ErrorCode
 ) -> OffsetCommitResponse:
     def code_of(at: TopicPartition) -> ErrorCode:
         if isinstance(refused, ErrorCode):
