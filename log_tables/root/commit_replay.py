@@ -231,9 +231,6 @@ def _compacted(before: Snapshot, commit: Commit) -> Iterator[str]:
     gone, made = _sides(before, commit)
     if cleaned is None or cleaned not in ends or (gone and cleaned < gone[-1].last_offset + 1):
         yield f"it sets {TXN_CLEANED} to {cleaned}, which is not the end of what it compacts"
-    last = before.high_watermark - 1
-    if gone and gone[-1].last_offset == last and (not made or made[-1].last_offset != last):
-        yield f"it drops the last record, offset {last}, which always stays"
     times = {item.modification_time for item in gone}
     for item in made:
         if item.modification_time not in times:
