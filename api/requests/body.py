@@ -10,10 +10,10 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,6 +25,7 @@ from api.requests.credential import check_again
 from api.requests.heads import ARRIVED, heads
 from api.requests.route_gateway import gateway
 from api.wire.json_bounds import check_depth, small_cost
+from api.wire.offload import computed
 from ingest.buffer import Buffer, Room
 from log_tables.errors import BufferFull, LakelogError
 from log_tables.layout import CONSUMER_OFFSETS
@@ -147,7 +148,7 @@ async def _unpacked(scope: Scope, body: bytes, room: Room, limit_bytes: int) -> 
     coding = coding_of(scope)
     if coding is None:
         return body
-    return await run_in_threadpool(unpacked, body, coding, room, limit_bytes)
+    return await computed(partial(unpacked, body, coding, room, limit_bytes))
 
 
 def _announces(scope: Scope) -> bool:

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import TypeVar
-
-from fastapi.concurrency import run_in_threadpool
 
 from api.media import Format
 from log_tables.arrow_bounds import has_more
@@ -28,6 +29,12 @@ to 50 µs where one is written in an unusual way.
 
 INLINE_MAX_HEAD_BYTES = 32 * 1024
 """Bytes of an Arrow stream besides its columns: each batch has a few hundred, and metadata may be JSON."""
+
+COMPUTING_THREADS = 8
+"""Requests that are decoded, unpacked or encoded at once, in threads of their own: a store that hangs holds
+all those that read it, and an append waits for none of them."""
+
+_computing = ThreadPoolExecutor(COMPUTING_THREADS, thread_name_prefix="compute")
 
 Result = TypeVar("Result")
 
@@ -58,15 +65,25 @@ def is_large_json(body: bytes) -> bool:
 
 
 async def maybe_in_thread(large: bool, work: Callable[[], Result]) -> Result:
-    """The result of `work`, which runs in a thread if it is `large`, so that it blocks no other request."""
-    return await run_in_threadpool(work) if large else work()
-
-
-async def to_its_end(work: Callable[[], Result], stop: Callable[[], None] = lambda: None) -> Result:
-    """Let a thread do `work`. A connection that ends does not end the thread, which may hold room, or still
-    take some: so it is told to `stop`, and waited for.
+    """The result of `work`, which waits for nothing; it is `computed` if it is `large`, so that it blocks no
+    other request.
     """
-    working = asyncio.ensure_future(asyncio.to_thread(work))
+    return await computed(work) if large else work()
+
+
+async def computed(work: Callable[[], Result]) -> Result:
+    """Let a thread do `work`, which needs a processor and no store, to its end (`to_its_end`)."""
+    return await to_its_end(work, pool=_computing)
+
+
+async def to_its_end(
+    work: Callable[[], Result], stop: Callable[[], None] = lambda: None, pool: Executor | None = None
+) -> Result:
+    """Let a thread do `work`, one of `pool` or of those that look at the store. A connection that ends does
+    not end the thread, which may hold room, or still take some: so it is told to `stop`, and waited for.
+    """
+    in_context = partial(copy_context().run, work)
+    working = asyncio.get_running_loop().run_in_executor(pool, in_context)
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:

@@ -22,7 +22,7 @@ from api.kafka.protocol.messages.produce import (
 from api.kafka.records.batch_header import is_packed
 from api.kafka.records.errors import Culprits, InvalidBatch, too_large
 from api.kafka.records.produced import DecodedBatch, decode_batch
-from api.wire.offload import to_its_end
+from api.wire.offload import computed
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.acl import Operation, ResourceType
@@ -198,7 +198,7 @@ async def _decoded(
     with door.room_line.place() as place:
         while True:
             try:
-                batch = await to_its_end(decode) if _takes_long(data) else decode()
+                batch = await computed(decode) if _takes_long(data) else decode()
                 break
             except BufferFull:
                 own.settle(0)
@@ -256,7 +256,7 @@ async def _judged(
         await _check(topic, partition, batch.records, now_us)
         return (topic, partition), None
     except (InvalidRecord, RecordTooLarge):
-        refused = await to_its_end(partial(refused_records, topic, batch.records, now_us))
+        refused = await computed(partial(refused_records, topic, batch.records, now_us))
         if refused is not None and (batch.producer_id < 0 or refused.code is ErrorCode.MESSAGE_TOO_LARGE):
             raise refused from None
     return (topic, partition), refused
@@ -278,7 +278,7 @@ async def _check(topic: Topic, partition: int, records: Records, now_us: int) ->
     if topic.config.required_columns.columns and (
         count_of(records) > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_BYTES
     ):
-        await to_its_end(split)
+        await computed(split)
     else:
         split()
     check_keys(topic, records)

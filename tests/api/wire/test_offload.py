@@ -1,7 +1,12 @@
 """What is worked on beside the event loop."""
 
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pytest
+from starlette.concurrency import run_in_threadpool
 
 from api.media import Format
 from api.wire.offload import (
@@ -10,7 +15,10 @@ from api.wire.offload import (
     INLINE_MAX_ROWS,
     INLINE_MAX_VALUES,
     is_large,
+    maybe_in_thread,
 )
+
+THREADS_OF_ANYIO = 40
 
 
 def nulls(*batches: int) -> bytes:
@@ -84,3 +92,42 @@ def test_a_stream_is_large_by_what_it_says_as_well_as_by_its_bytes(body: bytes, 
 )
 def test_json_is_large_by_its_bytes_or_by_its_values(body: bytes, large: bool) -> None:
     assert is_large(body, Format.JSON) is large
+
+
+def test_work_waits_for_no_thread_that_waits_for_a_store() -> None:
+    hung = threading.Event()
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        reads = [loop.run_in_executor(None, hung.wait)]
+        reads += [asyncio.ensure_future(run_in_threadpool(hung.wait)) for _ in range(THREADS_OF_ANYIO)]
+        try:
+            await asyncio.sleep(0)
+            assert await asyncio.wait_for(maybe_in_thread(True, lambda: "decoded"), 60) == "decoded"
+        finally:
+            hung.set()
+            await asyncio.gather(*reads)
+
+    asyncio.run(scenario())
+
+
+def test_work_of_a_request_that_ends_is_waited_for() -> None:
+    """It may hold room."""
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(60)
+        ended.set()
+
+    async def scenario() -> None:
+        request = asyncio.ensure_future(maybe_in_thread(True, work))
+        await asyncio.to_thread(begun.wait, 60)
+        request.cancel()
+        asyncio.get_running_loop().call_soon(go_on.set)
+        await asyncio.wait([request])
+        assert request.cancelled()
+        assert ended.is_set()
+
+    asyncio.run(scenario())
