@@ -6,7 +6,7 @@ which fields are numbers, booleans or nested: those stand as they are.
 
 import codecs
 import csv
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from typing import BinaryIO
 
@@ -43,12 +43,16 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def json_rows(
-    text: BinaryIO, of_json: Collection[str], hold_row: Reserve = lambda _: None
+    text: BinaryIO,
+    of_json: Collection[str],
+    hold_row: Reserve = lambda _: None,
+    skip: Callable[[], None] = lambda: None,
 ) -> Iterator[bytes]:
     """The JSON object of each row of `text`, which is UTF-8, with a byte order mark or without.
 
     A field of a column that is named in `of_json` stands as it is if it is JSON. `hold_row` is told what a
-    large row takes, before it is taken. Raises MalformedBody, which names the line; what `hold_row` raises.
+    large row takes, before it is taken, and `skip` of a blank line. Raises MalformedBody, which names the
+    line; what `hold_row` and `skip` raise.
     """
     lines = _Lines(text, hold_row)
     rows = csv.reader(lines, strict=True)
@@ -64,7 +68,8 @@ def json_rows(
         if row is None:
             return
         if not row:
-            continue  # a blank line
+            skip()  # a blank line
+            continue
         if head is None:
             head = _head(row, rows.line_num, of_json)
             continue

@@ -5,6 +5,7 @@ Pure. The text of a JSON value stays as it was sent. So does a key that is taken
 
 import codecs
 import io
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -133,10 +134,13 @@ def json_of_line(line: bytes, number: int) -> bytes:
 
 
 def rows_of_csv(
-    text: BinaryIO, of_json: Collection[str], hold_row: Reserve = lambda _: None
+    text: BinaryIO,
+    of_json: Collection[str],
+    hold_row: Reserve = lambda _: None,
+    skip: Callable[[], None] = lambda: None,
 ) -> Iterator[bytes]:
     """The JSON object of each row of CSV. `json_rows` says how, and what is raised."""
-    for number, row in enumerate(json_rows(text, of_json, hold_row), 1):
+    for number, row in enumerate(json_rows(text, of_json, hold_row, skip), 1):
         _check_depth(row, f"row {number}")
         yield row
 
@@ -179,14 +183,17 @@ def _one(body: bytes) -> _Values:
 def _table(body: bytes, reserve: Reserve, of_json: Collection[str]) -> _Values:
     """The rows of CSV."""
     found: _Values = []
-    made = len(body)
+    made, lines = len(body), itertools.count(1)
 
     def hold_row(size: int) -> None:
         reserve(made + size)
 
-    for text in rows_of_csv(io.BytesIO(body), of_json, hold_row):
+    def next_line() -> None:
+        check_count(next(lines))
+
+    for text in rows_of_csv(io.BytesIO(body), of_json, hold_row, next_line):
         found.append(text)
-        check_count(len(found))
+        next_line()
         made += _cost(text, 1)
         reserve(made)
     return found

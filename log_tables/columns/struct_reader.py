@@ -7,13 +7,12 @@ will be in its column; one that is not, as its JSON.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Optional, TypedDict
 
 import msgspec
 import pyarrow as pa
 
 from log_tables.columns.declaration import Column, Declaration
-from log_tables.columns.fit import Field, InvalidField, read, whole
+from log_tables.columns.fit import Field, InvalidField, python_type, read, whole
 from log_tables.columns.typed_array import Made, exact, times
 
 _PYTHON_TYPES = {
@@ -95,19 +94,8 @@ def _kind(each: StructField, columns: Sequence[Column]) -> tuple[object, object]
     if each.reader is not None:
         return type(each.reader.empty) | None, None
     if each.plain:
-        return _python_type(columns[each.field.columns[0]].type), None
+        return python_type(columns[each.field.columns[0]].type, _PYTHON_TYPES), None
     return msgspec.Raw | msgspec.UnsetType, msgspec.UNSET
-
-
-def _python_type(kind: pa.DataType) -> object:
-    if pa.types.is_list(kind):
-        return list[_python_type(kind.value_type)] | None  # type: ignore[misc]
-    if pa.types.is_map(kind):
-        return dict[str, _python_type(kind.item_type)] | None  # type: ignore[misc]
-    if pa.types.is_struct(kind):
-        parts = {each.name: _python_type(each.type) for each in kind.fields}
-        return Optional[TypedDict("_Part", parts, total=False)]  # type: ignore[operator] # noqa: UP045
-    return _PYTHON_TYPES[kind] | None
 
 
 def _read(found: Sequence[object], at: Field, columns: Sequence[Column]) -> Iterator[tuple[int, Made]]:

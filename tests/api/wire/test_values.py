@@ -178,6 +178,8 @@ def test_bytes_have_no_field_that_could_be_a_key() -> None:
         (NDJSON, b"1\n" * (REQUEST_RECORDS_MAX + 1)),
         (JSON, b"[" + b"1," * REQUEST_RECORDS_MAX + b"1]"),
         (CSV, b"a\n" + b"1\n" * (REQUEST_RECORDS_MAX + 1)),
+        (CSV, b"a\n" + b"\n" * (REQUEST_RECORDS_MAX + 1)),
+        (CSV, b"a\n" + b"1\n\n" * (REQUEST_RECORDS_MAX // 2 + 1)),
     ],
 )
 def test_too_many_values_are_refused(form: ValueFormat, body: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pyarrow as pa
 import pytest
@@ -113,3 +114,36 @@ def test_a_part_is_as_long_as_the_page_says() -> None:
             assert found == error, fits
             assert (row[0] is None) == (error is not None)
             assert typed_values(pa.array([value], pa.binary()), parse(declared)).column(0)[0].as_py() == error
+
+
+@pytest.mark.parametrize(
+    ("kind", "item"),
+    [
+        ("bigint", b"-7"),
+        ("double", b"1"),
+        ("string", b'"x"'),
+        ("boolean", b"true"),
+        ("array<bigint>", b"[1,null]"),
+        ("struct<b: bigint, c: date>", b'{"b":1,"c":null}'),
+        ("map<string, bigint>", b'{"k":1}'),
+    ],
+)
+def test_the_items_of_a_long_array_are_read_at_once(kind: str, item: bytes) -> None:
+    """One by one they took 3 µs each, and a request of 16 MB half a minute."""
+    value, declaration = b'{"a":[' + b",".join([item] * 20_000) + b"]}", parse(f"a array<{kind}>")
+    fit(value, declaration)
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        (found,), error = fit(value, declaration)
+    finally:
+        sys.setprofile(None)
+    assert error is None
+    assert isinstance(found, list)
+    assert found == [json.loads(item)] * 20_000
+    assert calls < 8 * len(found)  # to count what is in them; to read one takes twelve
