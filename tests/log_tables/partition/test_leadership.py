@@ -6,6 +6,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.errors import NotLeader
+from log_tables.layout import PROPERTY_FILE_RETENTION
 from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check_partition
 from log_tables.segments import rewrite
@@ -132,7 +133,7 @@ def test_maintenance_between_two_appends_does_not_disturb_them(partition: Partit
     assert append(partition, b"3") == 3
     other.truncate(2)
     assert append(partition, b"4") == 4
-    other.set_properties({"delta.checkpointInterval": "7"})
+    other.set_properties({PROPERTY_FILE_RETENTION: "interval 48 hours"})
     waiting = partition.sequence(entry(b"5"))
     other.truncate(3)
     partition.commit([waiting])
