@@ -8,6 +8,7 @@ import msgspec
 from log_tables.layout import TXN_DELETED
 from log_tables.table.commit import VACUUM, Add, Commit
 from log_tables.table.snapshot import segment_of
+from log_tables.topic_table.refold import REFOLD
 from log_tables.topic_table.topic_snapshot import (
     TopicSnapshot,
     end_txn,
@@ -21,7 +22,7 @@ _CHANGES = {
     "OPTIMIZE": False,
     "DELETE": True,
     "WRITE": True,
-    "REFOLD": True,
+    REFOLD: True,
     "CREATE TABLE": True,
     "ADD COLUMNS": True,
     VACUUM: True,
@@ -40,9 +41,9 @@ def check_commit(before: TopicSnapshot, commit: Commit) -> Iterator[str]:
         yield f"{name} has files with dataChange {', '.join(map(str, changes))}"
     if (name == "WRITE" and commit.removes) or (name == "ADD COLUMNS" and changes):
         yield f"{name} removes files, or has some"
-    if (commit.metadata is not None) != (name in ("ADD COLUMNS", "REFOLD")):
+    if (commit.metadata is not None) != (name in ("ADD COLUMNS", REFOLD)):
         yield f"{name} {'has' if commit.metadata is not None else 'lacks'} metaData"
-    if commit.metadata is not None and name != "REFOLD":
+    if commit.metadata is not None and name != REFOLD:
         was, now = map(msgspec.structs.asdict, (before.metadata, commit.metadata))
         yield from (
             f"{name} changes {each} of the table"

@@ -4,7 +4,7 @@ notes.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from log_tables.errors import CorruptLog, Damaged, LakelogError, ObjectMissing
@@ -35,6 +35,8 @@ from log_tables.table.commit import Commit, Metadata, read_commit
 from log_tables.table.commit import decode as decode_commit
 from log_tables.table.invariant import is_ours
 from log_tables.table.snapshot import Segment, segment_of
+from log_tables.table.tombstones import Tombstones
+from log_tables.topic_table.refold import REFOLD
 from log_tables.topic_table.topic_snapshot import (
     TopicSnapshot,
     check_supported,
@@ -280,6 +282,10 @@ def _follow(replay: _Replay, commit: Commit) -> None:
         replay.added.clear()
         replay.problems.clear()
     replay.state = replay.state.apply(commit)
+    if commit.info.operation == REFOLD:
+        # Its checkpoint, where our processes open the table, has no removed files; those that follow may.
+        replay.state = replace(replay.state, tombstones=Tombstones())
+        replay.begun_ms = max(replay.begun_ms or 0, commit.info.timestamp + 1)
     for path in _paths(commit):
         number, name = partition_of(path)
         replay.files[number] ^= _hash(name)

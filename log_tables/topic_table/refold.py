@@ -16,6 +16,9 @@ from log_tables.table.txns import Txns
 from log_tables.topic_table.topic_snapshot import PROTOCOL, is_noted_txn
 from log_tables.topic_table.topic_table import create_topic_table, new_metadata
 
+REFOLD = "REFOLD"
+"""The operation of the commit that begins the table again."""
+
 
 def refold(
     store: Store, directory: str, clock: Clock, configuration: Mapping[str, str] | None = None
@@ -32,7 +35,7 @@ def refold(
             with suppress(AlreadyExists):
                 create_topic_table(store, directory, clock, configuration)
             return
-        info, metadata = commit_info(clock, "REFOLD"), new_metadata(clock, configuration)
+        info, metadata = commit_info(clock, REFOLD), new_metadata(clock, configuration)
         txns = tuple(Txn(name, -1 if is_noted_txn(name) else 0) for name in sorted(found.txns))
         removes = tuple(
             Remove(add.path, True, info.timestamp, add.size, True, add.partitionValues)

@@ -197,8 +197,8 @@ def test_a_record_that_the_table_lacks_is_found(scene: Scene) -> None:
     gone = replace(gone, partitionValues={"partition": "0"})
     noted = [txn for txn in table.snapshot.txns.values() if txn.app_id == "lakelog.fold.0.version"]
     table.transact(lambda _: Commit(commit_info(scene.clock, "DELETE"), tuple(noted), removes=(gone,)))
-    (problem,) = check_remote_fold(scene.away, TOPIC, 1, CLUSTER)
-    assert f"has other files than {TABLE} has at its version" in problem
+    problems = [*check_remote_fold(scene.away, TOPIC, 1, CLUSTER)]
+    assert any(f"has other files than {TABLE} has at its version" in problem for problem in problems)
 
 
 def versions(scene: Scene) -> tuple[list[int], list[int]]:

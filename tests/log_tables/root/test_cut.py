@@ -93,7 +93,7 @@ def test_staged_files_of_one_partition_are_applied_while_another_is_read(
 ) -> None:
     part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").records])
     staged = stage(cluster.store, cluster.clock, "g", [part])
-    say(cluster, (IntentKey("g", 1), Intent(7, 1, (staged,))))
+    say(cluster, (IntentKey("g", 1), Intent(APPLIER, 1, (staged,))))
 
     def apply() -> None:
         say(cluster, (IntentKey("g", 1), None))
@@ -112,7 +112,7 @@ def test_a_staged_file_that_is_gone_leads_to_a_look_at_every_partition(
     """It waits by what partition 1 says; by the time it is read, partition 1 says that it was applied."""
     part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").records])
     staged = stage(cluster.store, cluster.clock, "h", [part])
-    say(cluster, (IntentKey("h", 1), Intent(7, 1, (staged,))), index=1)
+    say(cluster, (IntentKey("h", 1), Intent(APPLIER, 1, (staged,))), index=1)
 
     def apply() -> None:
         say(cluster, (IntentKey("h", 1), None), index=1)
@@ -127,7 +127,7 @@ def test_a_staged_file_that_is_gone_leads_to_a_look_at_every_partition(
 def test_a_staged_file_that_stays_away_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").records])
     staged = stage(cluster.store, cluster.clock, "g", [part])
-    say(cluster, (IntentKey("g", 1), Intent(7, 1, (staged,))))
+    say(cluster, (IntentKey("g", 1), Intent(APPLIER, 1, (staged,))))
     cluster.store.delete(staged.path)
     with pytest.raises(CorruptLog, match="staged files are missing"):
         copied(cluster.store, cluster, tmp_path / "copy")
