@@ -25,7 +25,7 @@ from api.requests.credential import check_again
 from api.requests.heads import ARRIVED, heads
 from api.requests.route_gateway import gateway
 from api.wire.json_bounds import check_depth, small_cost
-from api.wire.offload import computed
+from api.wire.offload import INLINE_MAX_STRICT_BYTES, computed, maybe_in_thread
 from ingest.buffer import Buffer, Room
 from log_tables.errors import BufferFull, LakelogError
 from log_tables.layout import CONSUMER_OFFSETS
@@ -129,7 +129,8 @@ class WithBody:
                     taken.body = await _unpacked(scope, taken.body, room, allowed.limit_bytes)
                 if allowed.buffer is self._gateway.small_bodies:
                     room.grow(len(taken.body) + small_cost(taken.body))
-                    check_depth(taken.body)
+                    large = len(taken.body) > INLINE_MAX_STRICT_BYTES
+                    await maybe_in_thread(large, partial(check_depth, taken.body))
                 receive = _again(taken, receive)
             except ClientDisconnect:
                 return  # nobody reads an answer, or the protocol has sent it

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from api.decimals import decimal
 from api.requests.access import admit, rule_of
 from api.requests.changes import audited, change_of
+from api.requests.strict_body import with_content
 from log_tables.errors import InvalidArgument
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -43,6 +44,7 @@ class StrictRoute(APIRoute):
         """The handler of a request that is admitted."""
         handle, dependants = super().get_route_handler(), [*_all_of(self.dependant)]
         known = frozenset(field.alias for each in dependants for field in each.query_params)
+        body_field = self.body_field
         in_path = _numbers(field for each in dependants for field in each.path_params)
         in_query = _numbers(field for each in dependants for field in each.query_params)
 
@@ -51,7 +53,7 @@ class StrictRoute(APIRoute):
             if request.scope["query_string"]:
                 check_names(request.query_params, known)
                 _check_numbers(request.query_params, in_query)
-            return await handle(request)
+            return await handle(request if body_field is None else await with_content(request, body_field))
 
         return strict
 

@@ -3,12 +3,20 @@
 Each problem that a validation finds takes a kilobyte, so that a million of them are not collected.
 """
 
+import json
 from typing import Annotated, Any, TypeVar
 
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, FailFast, model_validator
+from starlette.requests import Request
+
+from api.wire.offload import INLINE_MAX_STRICT_BYTES, computed
 
 _UNKNOWN_MAX = 10
 """Fields that are not known and named one by one."""
+
+_SHOWN_MAX = 10
+"""Items of a list that an error may show."""
 
 Item = TypeVar("Item")
 
@@ -34,3 +42,42 @@ class StrictBody(BaseModel):
         if isinstance(sent, dict) and len(sent) > len(cls.model_fields) + _UNKNOWN_MAX:
             raise ValueError(f"{len(sent)} fields are too many; known are {', '.join(cls.model_fields)}")
         return sent
+
+
+class _DecodedRequest(Request):
+    """A request whose body is checked already."""
+
+    def __init__(self, request: Request, body: bytes, content: Any) -> None:
+        super().__init__(request.scope, request.receive)
+        self._content, self._sent = content, body
+
+    async def body(self) -> bytes:
+        return self._sent
+
+    async def json(self) -> Any:
+        return self._content
+
+
+async def with_content(request: Request, field: Any) -> Request:
+    """`request`, with its body checked as the field of a route that it is, in a thread if it is long.
+
+    Raises RequestValidationError.
+    """
+    body = await request.body()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if len(body) <= INLINE_MAX_STRICT_BYTES or not kind.endswith("json"):
+        return request
+
+    def check() -> tuple[Any, Any]:
+        return field.validate(json.loads(body), {}, loc=("body",))  # type: ignore[no-any-return]
+
+    try:
+        content, errors = await computed(check)
+    except ValueError:
+        return request  # it is not JSON, as will be said
+    for each in errors:
+        if isinstance(each.get("input"), list):
+            each["input"] = each["input"][:_SHOWN_MAX]  # to show all of it takes long
+    if errors:
+        raise RequestValidationError(errors)
+    return _DecodedRequest(request, body, content)

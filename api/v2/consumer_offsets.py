@@ -18,13 +18,14 @@ from api.v2.consumer_schema import (
     CommittedOffset,
     CommittedOffsets,
     MemberCommitBody,
-    PartitionName,
     Partitions,
+    ProcessedOffset,
     SeekBody,
 )
 from api.v2.paths import GroupName, InstanceName
+from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
 from api.wire.timestamp import microseconds
-from coordinator.groups.events import Heartbeat
+from coordinator.groups.events import Heartbeat, OffsetAndMetadata
 from coordinator.groups.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.partition.reader import PartitionReader
@@ -58,7 +59,7 @@ async def commit(
     answer is an empty list, sent when the commit is durable.
     """
     named = None if wanted is None else wanted.offsets
-    offsets = None if named is None else CommitBody(offsets=named).offsets_to_commit(step=1)
+    offsets = None if named is None else await _to_commit(named, step=1)
     asked.check_reads(offsets or ())
     await here.coordinator.commit(group, instance, offsets)
     return []
@@ -91,11 +92,16 @@ async def seek(
     """The next poll continues at these offsets, or at the first record at or after these times. If there is
     no such record, it continues at the end of the partition.
     """
-    times = {each.topic_partition: microseconds(str(each.timestamp)) for each in wanted.timestamps}
-    asked.check_reads([*(each.topic_partition for each in wanted.offsets), *times])
+
+    def places() -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        times = {each.topic_partition: microseconds(str(each.timestamp)) for each in wanted.timestamps}
+        return {each.topic_partition: each.offset for each in wanted.offsets}, times
+
+    count = len(wanted.offsets) + len(wanted.timestamps)
+    positions, times = await maybe_in_thread(count > INLINE_MAX_ROWS, places)
+    asked.check_reads([*positions, *times])
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
-    found.check_owned(found.member(instance), [*(each.topic_partition for each in wanted.offsets), *times])
-    positions = {each.topic_partition: each.offset for each in wanted.offsets}
+    found.check_owned(found.member(instance), [*positions, *times])
     positions |= await run_in_threadpool(_at_times, here, times)
     await here.coordinator.seek(group, instance, positions)
 
@@ -111,7 +117,7 @@ async def seek_to_beginning(
 ) -> None:
     """The next poll continues at the log start offset of these partitions."""
     asked.check_reads(wanted.topic_partitions)
-    await _seek_to(here, group, instance, wanted.partitions, end=False)
+    await _seek_to(here, group, instance, wanted.topic_partitions, end=False)
 
 
 @router.post(
@@ -125,7 +131,7 @@ async def seek_to_end(
 ) -> None:
     """The next poll continues at the high watermark of these partitions."""
     asked.check_reads(wanted.topic_partitions)
-    await _seek_to(here, group, instance, wanted.partitions, end=True)
+    await _seek_to(here, group, instance, wanted.topic_partitions, end=True)
 
 
 @router.get("/offsets", summary="Get a group's offsets", responses=error_responses(404, 503))
@@ -151,7 +157,7 @@ async def put_group_offsets(
 
     409 while members share topics, unless `force` is true: then the members continue from there.
     """
-    offsets = wanted.offsets_to_commit(step=0)
+    offsets = await _to_commit(wanted.offsets, step=0)
     asked.check_reads(offsets)
     await here.coordinator.reset(group, offsets, force, asked.identified)
 
@@ -162,6 +168,12 @@ async def delete_group(here: Here, group: GroupName, force: Force = False) -> No
     deleted as well.
     """
     await here.coordinator.delete(group, force)
+
+
+async def _to_commit(offsets: list[ProcessedOffset], step: int) -> dict[TopicPartition, OffsetAndMetadata]:
+    return await maybe_in_thread(
+        len(offsets) > INLINE_MAX_ROWS, lambda: CommitBody(offsets=offsets).offsets_to_commit(step)
+    )
 
 
 def _committed(group: Group, partitions: list[TopicPartition]) -> CommittedOffsets:
@@ -176,10 +188,9 @@ def _committed(group: Group, partitions: list[TopicPartition]) -> CommittedOffse
 
 
 async def _seek_to(
-    here: Gateway, group: str, instance: str, wanted: list[PartitionName], *, end: bool
+    here: Gateway, group: str, instance: str, partitions: list[TopicPartition], *, end: bool
 ) -> None:
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
-    partitions = [each.topic_partition for each in wanted]
     found.check_owned(found.member(instance), partitions)
 
     def positions() -> dict[TopicPartition, int]:

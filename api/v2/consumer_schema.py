@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from api.client_topics import PublicName
 from api.errors import explain
@@ -188,10 +188,16 @@ class PartitionName(StrictBody):
 
 class Partitions(StrictBody):
     partitions: Listed[PartitionName]
+    _topic_partitions: list[TopicPartition] = PrivateAttr(default_factory=list)
+
+    def model_post_init(self, _: object) -> None:
+        """Find the partitions where the body is checked: in a thread, if there are many."""
+        self._topic_partitions = [*dict.fromkeys(each.topic_partition for each in self.partitions)]
 
     @property
     def topic_partitions(self) -> list[TopicPartition]:
-        return [each.topic_partition for each in self.partitions]
+        """Each partition once."""
+        return self._topic_partitions
 
 
 class PartitionOffset(PartitionName):
