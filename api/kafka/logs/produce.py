@@ -19,7 +19,7 @@ from api.kafka.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from api.kafka.records.batch_header import is_packed
+from api.kafka.records.batch_header import follows_another, is_packed
 from api.kafka.records.errors import Culprits, InvalidBatch, too_large
 from api.kafka.records.produced import DecodedBatch, decode_batch
 from api.wire.offload import computed
@@ -63,6 +63,9 @@ IDS_SINCE = 13
 NO_OFFSET = -1
 """No log ends here."""
 
+EMPTY_LOG_START = 0
+"""Where the next topic of a name begins. Java begins a new epoch only where it is told a start of the log."""
+
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""
 
@@ -80,11 +83,13 @@ class _Append:
 class _PendingAppend:
     """An append to a topic, as it was known, whose outcome is to come. Its batch had `size_bytes`.
 
-    A `refused` one is no append: the leader only says whether it is a repeat.
+    A `refused` one is no append: the leader only says whether it is a repeat. One that `follows` is not the
+    first of its producer.
     """
 
     topic: Topic
     by_id: bool
+    follows: bool
     size_bytes: int
     outcome: "asyncio.Future[AppendOutcome]"
     refused: RefusedRecords | None
@@ -112,7 +117,7 @@ async def produce(
             found = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; use 0, 1 or -1")
         if isinstance(found, Refusal):
             refused = door.here.loop_share.each(topic.partition_data)
-            coming.append([_response(part.index, found) async for part in refused])
+            coming.append([_unplaced(part, found) async for part in refused])
             continue
         asked = _Append(acks or Acks.ALL, max(request.timeout_ms, 1) / 1_000, by_id)
         coming.append(
@@ -126,6 +131,27 @@ async def produce(
 
 def _unknown_id() -> Refusal:
     return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id; ask for the metadata")
+
+
+def _follows(part: PartitionProduceData) -> bool:
+    return follows_another(memoryview(part.records or b""))
+
+
+def _forgotten(why: str) -> Refusal:
+    """Tell a producer that the log is gone with all that it wrote.
+
+    If librdkafka heard first that there is no topic, and then from the next topic of the name that its
+    producer is unknown there, it would take that for a fatal error. Hearing it at once, it begins a new epoch
+    and repeats the batch.
+    """
+    return Refusal(ErrorCode.UNKNOWN_PRODUCER_ID, why)
+
+
+def _unplaced(part: PartitionProduceData, refusal: Refusal) -> PartitionProduceResponse:
+    """The answer for a batch whose topic was not found, or may not be written to."""
+    if refusal.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and _follows(part):
+        return _response(part.index, _forgotten(refusal.message), EMPTY_LOG_START)
+    return _response(part.index, refusal)
 
 
 async def _topic_of(door: Door, client: Client, asked: TopicProduceData, by_id: bool) -> Topic | Refusal:
@@ -170,11 +196,11 @@ async def _begin(
     except BaseException:
         own.settle(0)
         raise
-    size = len(part.records or b"")
+    size, follows = len(part.records or b""), _follows(part)
     part.records = None  # it would keep the whole request
     room.settle(max(0, room.size_bytes - size))
     outcome = door.pipeline.append(client, at, entry, asked.acks, own, asked.timeout_s)
-    return _PendingAppend(at[0], asked.by_id, size, outcome, refused)
+    return _PendingAppend(at[0], asked.by_id, follows, size, outcome, refused)
 
 
 async def _decoded(
@@ -295,17 +321,20 @@ async def _answered(
                 answers.append(part)
                 continue
             outcome: AppendOutcome | Refusal = await part.outcome
-            if isinstance(outcome, TopicDeleted):
+            if gone := isinstance(outcome, TopicDeleted):
                 with suppress(LakelogError):  # so that a repeat finds the one that has the name now
                     await refreshed_topic(door.here, part.topic)
                 if part.by_id:
                     outcome = _unknown_id()
+                elif part.follows:
+                    outcome = _forgotten(outcome.message)
             elif isinstance(outcome, Appended):
                 records += outcome.count
             elif isinstance(outcome, OffsetMismatch) and part.refused is not None:
                 outcome = part.refused
             size += part.size_bytes
-            answers.append(_response(data.index, outcome, _log_start(part.topic, data.index)))
+            start = EMPTY_LOG_START if gone else _log_start(part.topic, data.index)
+            answers.append(_response(data.index, outcome, start))
         if records:
             door.here.metrics.topic(topic.name).produced(records, size, door.here.clock.monotonic() - began)
         responses.append(

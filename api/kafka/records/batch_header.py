@@ -70,6 +70,14 @@ def is_packed(data: memoryview) -> bool:
     return len(data) >= HEADER_BYTES and bool(data[_CHECKED_AT + 1] & COMPRESSION_BITS)
 
 
+def follows_another(data: memoryview) -> bool:
+    """Whether the batch that `data` begins with says that its producer sent one for the partition before."""
+    if len(data) < HEADER_BYTES:
+        return False
+    *_, producer_id, _, sequence, _ = _HEADER.unpack_from(data)
+    return bool(producer_id > NONE_KNOWN and sequence > 0)
+
+
 def _check_bounds(data: memoryview) -> None:
     if not data:
         raise invalid("there is no record batch for the partition; send one")

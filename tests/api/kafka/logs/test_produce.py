@@ -13,7 +13,7 @@ from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.layout import producer_end_txn, producer_sequence_txn
 from log_tables.limits import MIB, ONCE_PRODUCER_ID_MIN, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.store.store import open_store
@@ -120,6 +120,31 @@ def test_an_answer_says_where_the_log_begins(kafka: KafkaGateway, request: pytes
     assert (unknown.error_code, unknown.log_start_offset) == (ErrorCode.UNKNOWN_PRODUCER_ID, 2)
     assert (begun.error_code, begun.base_offset, begun.log_start_offset) == (0, 5, 2)
     assert (gap.error_code, gap.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 2)
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_producer_that_wrote_to_a_topic_that_is_gone_is_unknown_there(
+    kafka: KafkaGateway, request: pytest.FixtureRequest, elsewhere: bool
+) -> None:
+    """Only one that begins hears that there is no topic: librdkafka begins anew, and does not end."""
+    at = (kafka.create_topic(request.node.name.replace("[", "-").rstrip("]")), 0)
+    with closing(BatchSender(kafka.port)) as client:
+        assert sent(client, at, 0)[:2] == (0, 0)
+        if elsewhere:  # the gateway hears of it when it appends
+            delete_topic(Cluster.open(open_store(str(kafka.data))), at[0])
+        else:
+            path = f"{kafka.running.cluster}/topics/{at[0]}"
+            assert kafka.running.client.delete(path).is_success
+        answers = []
+        for sequence in (2, 4, 0):
+            client.send(at, [b"x", b"y"], stamp=(77, 0, sequence))
+            answer = client.answer()
+            answers.append((answer.error_code, answer.log_start_offset))
+        assert answers[:2] == [(ErrorCode.UNKNOWN_PRODUCER_ID, 0)] * 2
+        assert answers[2][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        kafka.create_topic(at[0])
+        assert sent(client, at, 2)[0] == ErrorCode.UNKNOWN_PRODUCER_ID
+        assert sent(client, at, 0, epoch=1)[:2] == (0, 0)
 
 
 def test_a_batch_that_never_has_room_besides_its_frame_is_too_large(tmp_path: Path) -> None:
