@@ -103,7 +103,6 @@ def test_work_waits_for_no_thread_that_waits_for_a_store() -> None:
         reads = [loop.run_in_executor(None, hung.wait)]
         reads += [asyncio.ensure_future(run_in_threadpool(hung.wait)) for _ in range(THREADS_OF_ANYIO)]
         try:
-            await asyncio.sleep(0)
             assert await asyncio.wait_for(maybe_in_thread(True, lambda: "decoded"), 60) == "decoded"
         finally:
             hung.set()

@@ -20,7 +20,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_admin import create_topic
-from log_tables.errors import NotLeader, Unreachable
+from log_tables.errors import NotLeader, OutcomeUnknown
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.partitions import entry
@@ -160,9 +160,9 @@ def test_who_answers_for_another_is_not_believed(tmp_path: Path) -> None:
         _, other = claimed_by(tmp_path, url)
 
         async def scenario(gateway: Gateway, topic: Topic) -> None:
-            with pytest.raises(Unreachable):
+            with pytest.raises(OutcomeUnknown):
                 await gateway.peers.append(other, topic, 0, [entry(b"a")], Acks.ALL)
-            with pytest.raises(Unreachable):
+            with pytest.raises(OutcomeUnknown):
                 await gateway.peers.forward(other, "GET", "/consumers/g/offsets", {}, b"")
             await until_silent(gateway, other.id)
             gateway.leadership.note_unreachable(other.id)

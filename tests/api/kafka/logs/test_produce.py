@@ -1,6 +1,5 @@
 """Produce."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -164,13 +163,15 @@ def test_many_values_are_not_compared_with_declared_columns_on_the_event_loop(
 ) -> None:
     """Others would wait for as long as that takes, also the heartbeats of groups."""
     moved: list[str] = []
-    to_thread = asyncio.to_thread
+    submit = ThreadPoolExecutor.submit
 
-    async def noting(work: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        moved.append(getattr(getattr(work, "func", work), "__name__", ""))
-        return await to_thread(work, *given, **named)
+    def noting(pool: ThreadPoolExecutor, work: Callable[..., Any], *given: Any) -> Any:
+        moved.extend(
+            getattr(getattr(part, "func", part), "__name__", "") for part in getattr(work, "args", ())
+        )
+        return submit(pool, work, *given)
 
-    monkeypatch.setattr(asyncio, "to_thread", noting)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", noting)
     declared = {"value.columns": "a bigint", "value.columns.mode": "refuse"}
     with kafka_served(tmp_path) as here:
         create_topic(here.gateway.cluster, "judged", 1, declared)

@@ -4,7 +4,16 @@ import pytest
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 from kafka.protocol.schemas import load_json
 
-from api.kafka.protocol.apis import API_VERSIONS, APIS, FIND_COORDINATOR, JOIN_GROUP, METADATA, PRODUCE, Api
+from api.kafka.protocol.apis import (
+    API_VERSIONS,
+    APIS,
+    CONSUMER_GROUP_HEARTBEAT,
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    METADATA,
+    PRODUCE,
+    Api,
+)
 
 OF_KAFKA_3_0: dict[int, tuple[int, int]] = BROKER_API_VERSIONS[3, 0]
 OF_KAFKA_4_3: dict[int, tuple[int, int]] = BROKER_API_VERSIONS[4, 3]
@@ -23,10 +32,18 @@ def test_a_client_of_kafka_4_3_may_use_every_version(api: Api) -> None:
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_the_key_and_both_messages_are_those_of_the_name(api: Api) -> None:
-    assert load_json(api.request.__name__)["apiKey"] == api.key
+    assert _key(api) == api.key
     assert api.response.__name__ == f"{api.name}Response"
     assert api.response.versions == api.request.versions
     assert api.response.first_flexible == api.request.first_flexible
+
+
+def _key(api: Api) -> int:
+    """The key that kafka-python has for the request; it does not have the newest."""
+    if api.key == CONSUMER_GROUP_HEARTBEAT:
+        return 68  # ConsumerGroupHeartbeatRequest.json of Kafka
+    key: int = load_json(api.request.__name__)["apiKey"]
+    return key
 
 
 def test_produce_is_advertised_from_0_on_and_understood_from_3_on() -> None:
