@@ -19,7 +19,14 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
 from log_tables.cluster.topic_admin import add_partitions, create_topic, delete_topic
-from log_tables.errors import AlreadyExists, InvalidArgument, Retriable, TopicExists, UnknownTopic
+from log_tables.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    OutcomeUnknown,
+    Retriable,
+    TopicExists,
+    UnknownTopic,
+)
 from log_tables.layout import STAGING, VALUE
 from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.partition.remote import RemoteRoot
@@ -87,7 +94,7 @@ def log_cleanup(world: World, here: Store, _: Store) -> None:
     slow = another(partition)
     produce(world, partition, range(2, 4))
     for writer in (partition, slow):  # the last one sets the hint back
-        with suppress(Retriable):
+        with suppress(Retriable, OutcomeUnknown):
             writer.checkpoint()
     world.age()
     again(another(partition, world.stores()[0]).table.delete_expired_log)
@@ -208,7 +215,7 @@ def staged_files(world: World, here: Store, _: Store) -> None:
         """As a client does that goes by what it sees."""
         try:
             named = staging.stage(here, world.clock, "g", parts)
-        except Retriable:
+        except (Retriable, OutcomeUnknown):
             found = [item.path for item in here.list(f"{STAGING}/")]
             if not found:
                 raise

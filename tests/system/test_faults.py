@@ -88,7 +88,7 @@ def test_whichever_write_fails_every_record_is_there_once(failure: Failure) -> N
         def life(store: Store, clock: ManualClock = clock) -> None:
             try:
                 produce_all(store, clock)
-            except Retriable:
+            except (Retriable, OutcomeUnknown):
                 produce_all(store, clock)  # the very start, or a checkpoint: a person starts it again
 
         persistently(store, life)

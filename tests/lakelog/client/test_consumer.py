@@ -17,12 +17,12 @@ from tests.kit.support import free_port, wait_until
 
 def test_it_iterates_over_whole_records(gateway: RunningGateway, make: Make, topic: str) -> None:
     row = {"key": "aw==", "value": "/w==", "timestamp": 5, "headers": [{"key": "h", "value": "AA=="}]}
-    rows = [row, {"value": None, "timestamp": -1}]
+    rows = [row, {"value": None, "timestamp": -5}]
     headers = {"Content-Type": "application/vnd.kafka.binary.v2+json"}
     gateway.client.post(f"/topics/{topic}/partitions/1", json={"records": rows}, headers=headers)
     first, second = islice(make(), 2)
     assert first == ConsumerRecord(topic, 1, 0, 5, b"k", b"\xff", (("h", b"\x00"),))
-    assert second == ConsumerRecord(topic, 1, 1, -1, None, None, ())
+    assert second == ConsumerRecord(topic, 1, 1, -5, None, None, ())
 
 
 def test_a_poll_is_a_table_and_an_empty_one_when_nothing_comes(
