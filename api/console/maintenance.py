@@ -71,6 +71,7 @@ async def maintenance(
     older = oldest if oldest > log_start else None
     steps: ItemPage[object] = paged(() if due is None else due.steps, page)
     values = {
+        "is_internal": is_internal,
         "runs": runs,
         "older": older,
         "before": before,
