@@ -34,10 +34,10 @@ from log_tables.errors import (
     TopicDeleted,
     UnknownPartition,
 )
+from log_tables.key_hash import MURMUR2, MURMUR3, partition_for_key
 from log_tables.limits import APPENDS_AT_ONCE, PART_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.rows import Records, bytes_of, count_of
-from log_tables.topic_partition import MURMUR2, MURMUR3, partition_for_key
 
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""

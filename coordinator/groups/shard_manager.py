@@ -35,9 +35,9 @@ from log_tables.cluster.group_log import check_group_name, replay
 from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import LakelogError, NotLeader, QuotaReached, TopicExists, UnknownGroup
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.reader import PartitionReader
-from log_tables.topic_partition import MURMUR3, partition_for_key
 
 TICK_S = 0.25
 """How often session timeouts, and created and deleted topics, are looked for."""

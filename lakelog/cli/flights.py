@@ -31,11 +31,11 @@ from lakelog.client.producer import Producer
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import LakelogError
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.record import to_records
 from log_tables.root.fsck import check
 from log_tables.sql.query import query
 from log_tables.store.store import open_store
-from log_tables.topic_partition import MURMUR3, partition_for_key
 
 TOPIC = "flights"
 PARTITIONS = 4

@@ -13,7 +13,7 @@ from lakelog.client.outgoing import Headers, TopicMetadata, checked_size
 from lakelog.client.partition_queue import RECORD_OVERHEAD_BYTES, Batch, PartitionQueue
 from log_tables.clock import Clock
 from log_tables.errors import BufferFull, InvalidArgument
-from log_tables.topic_partition import partition_for_key
+from log_tables.key_hash import partition_for_key
 
 METADATA_MAX_AGE_S = 300.0
 """How long a topic's partition count is believed (Kafka's metadata.max.age.ms)."""

@@ -7,6 +7,7 @@ from log_tables.cluster.kafka_settings import WITHOUT_EFFECT
 from log_tables.cluster.setting import Columns, ListSetting, Ratio, Setting
 from log_tables.columns.declaration import NOTHING, Declaration, parse
 from log_tables.errors import InvalidConfig
+from log_tables.key_hash import KEY_HASHES, MURMUR3
 from log_tables.layout import PROPERTY_FILE_RETENTION
 from log_tables.limits import (
     DELETE_RETENTION_MS,
@@ -18,7 +19,6 @@ from log_tables.limits import (
 )
 from log_tables.partition.reader import PartitionConfig
 from log_tables.segments.segment import COMPRESSIONS
-from log_tables.topic_partition import KEY_HASHES, MURMUR3
 
 PRODUCER = "producer"
 """As compression.type Kafka's default, here another word for lakelog's: segments have one of their own."""

@@ -23,11 +23,11 @@ from log_tables.errors import (
     RecordTooLarge,
     UnknownPartition,
 )
+from log_tables.key_hash import partition_for_key, partitions_for_keys
 from log_tables.layout import KEY, TIMESTAMP
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.record import int64s, largest_record, record_sizes, size_bound, timestamp_text
 from log_tables.rows import Records, Rows, bytes_of, chained, count_of, grouped, numbers_array, taken
-from log_tables.topic_partition import partition_for_key, partitions_for_keys
 
 Indexes: TypeAlias = Sequence[int] | np.ndarray
 

@@ -18,10 +18,10 @@ from log_tables.cluster.group_log import (
     Value,
     decode,
 )
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.limits import KEPT_PRODUCER_ID_MAX, KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX
 from log_tables.record import Record
 from log_tables.root.topic_history import TopicHistory
-from log_tables.topic_partition import MURMUR3, partition_for_key
 
 _REMEDY = "delete the group with `lakelog group delete`, or restore the log of groups from a backup"
 

@@ -11,10 +11,10 @@ from examples import delays_by_day, latest_by_plane, topic_to_topic, with_names
 from lakelog.client.client import Client
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
-from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.gateway import running_gateway
 from tests.kit.queries import patiently
 from tests.kit.spark import spark_submit

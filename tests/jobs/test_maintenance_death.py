@@ -32,7 +32,7 @@ from tests.kit.gateway import start_gateway
 from tests.kit.joined import JoinedReader
 from tests.kit.partitions import values
 from tests.kit.processes import alive, children, command, descendants, send
-from tests.kit.support import ROOT, wait_until
+from tests.kit.support import ROOT, exit_code, wait_until
 from tests.lakelog.spark.source.test_death import WORKER
 
 pytestmark = [
@@ -156,7 +156,7 @@ class Scene:
         family = [self.scheduler.pid, *descendants(self.scheduler.pid)]
         with suppress(ProcessLookupError):
             killpg(self.scheduler.pid, signal.SIGKILL)
-        self.scheduler.wait()
+        exit_code(self.scheduler)
         wait_until(lambda: not any(map(alive, family)), "the scheduler's processes end", WAIT_S)
 
     def maintain_once(self) -> None:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from lakelog.cli import app
 from log_tables.clock import SystemClock
-from tests.kit.support import ROOT, S3_SERVER, wait_until
+from tests.kit.support import ROOT, S3_SERVER, exit_code, wait_until
 
 DEPLOY = ROOT / "deploy"
 TOOLS = ROOT / ".tools"
@@ -79,7 +79,7 @@ def running(command: Sequence[str], **given: Any) -> "Iterator[subprocess.Popen[
 def ended(process: "subprocess.Popen[str]") -> int:
     """Ask it to stop as an operator's tool does; returns the exit code."""
     process.send_signal(signal.SIGTERM)
-    return process.wait()
+    return exit_code(process)
 
 
 class Composed:

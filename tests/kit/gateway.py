@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import httpx
@@ -20,6 +21,7 @@ from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
 from tests.kit.partitions import append_each, thin_out
 from tests.kit.run_credential import note_gateway, settings_of
+from tests.kit.support import WAIT_S, exit_code
 
 LEADER_TIMEOUT_MS = 500
 """Short, as one that is killed here and started again has another port, and so is another broker."""
@@ -79,7 +81,7 @@ class RunningGateway:
         if self.process.poll() is None:
             self.process.send_signal(number)
         self.client.close()
-        return self.process.wait()
+        return exit_code(self.process)
 
 
 def _named(configs: dict[str, str]) -> list[dict[str, str]]:
@@ -98,6 +100,7 @@ def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningG
         settings = {name: value for name, value in settings.items() if name != "authentication_methods"}
     settings = {"leader_timeout_ms": LEADER_TIMEOUT_MS, **secured, **settings}
     pairs = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
+    others = {name: value for name, value in os.environ.items() if not name.startswith("LAKELOG_")}
     process = subprocess.Popen(
         [
             sys.executable,
@@ -113,11 +116,14 @@ def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningG
         ],
         stdout=subprocess.PIPE,
         text=True,
-        env={k: v for k, v in os.environ.items() if not k.startswith("LAKELOG_")},
+        env={**others, "PYTHONFAULTHANDLER": "1"},
     )
     assert process.stdout is not None
+    late = Timer(WAIT_S, process.send_signal, [signal.SIGABRT])
+    late.start()
     ready = process.stdout.readline()
-    assert "ready at" in ready, f"the gateway ended with exit code {process.wait()}"
+    late.cancel()
+    assert "ready at" in ready, f"the gateway ended with exit code {exit_code(process)}"
     url = ready.split("ready at ")[1].split()[0]
     note_gateway(url, own)
     return RunningGateway(process, url, str(data), httpx.Client(base_url=url, timeout=30))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.gateway import RunningGateway
-from tests.kit.support import ROOT
+from tests.kit.support import ROOT, exit_code
 
 RECIPES = (ROOT / "docs" / "senders.md").read_text()
 TELEGRAF = ROOT / ".tools" / "bin" / "telegraf"
@@ -82,7 +82,7 @@ def sending(language: str, url: str, bootstrap: str, file: Path, directory: Path
             yield
         finally:
             process.terminate()
-            process.wait()
+            exit_code(process)
 
 
 def values_of(gateway: RunningGateway, topic: str, partitions: int) -> Iterator[object]:

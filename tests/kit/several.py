@@ -66,9 +66,14 @@ class Several:
         for host, port in zip(hosts, self._ports, strict=False):
             self._settings |= {"host": "0.0.0.0", "insecure": True}
             self._peer_urls.append(f"http://{host}:{port}")
-        with ThreadPoolExecutor(count) as pool:
-            self.gateways: list[RunningGateway] = list(pool.map(self._started, range(count)))
-        self.wait_until_alive(count)
+        self.gateways: list[RunningGateway] = []
+        try:
+            with ThreadPoolExecutor(count) as pool:
+                self.gateways += pool.map(self._started, range(count))
+            self.wait_until_alive(count)
+        except BaseException:
+            self._open.close()
+            raise
 
     def _started(self, number: int) -> RunningGateway:
         settings = dict(self._settings)

@@ -1,5 +1,6 @@
 """Waiting for conditions, free ports, and an S3 server, for tests that start processes."""
 
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -7,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from log_tables.clock import SystemClock, timer
 
@@ -28,6 +30,18 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT
     while not condition():
         assert timer() < end, f"after {timeout_s:g} s still not: {what}"
         never.wait(_LOOK_AGAIN_S)
+
+
+def exit_code(process: "subprocess.Popen[Any]", timeout_s: float = WAIT_S) -> int:
+    """Wait for the end of `process`; with `PYTHONFAULTHANDLER` one that stays prints its threads."""
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout_s / 10)
+        process.kill()
+        raise AssertionError(f"after {timeout_s:g} s still running: {process.args!r}") from None
 
 
 def free_port() -> int:
@@ -90,4 +104,4 @@ def s3_server(directory: Path, port: int | None = None, *flags: str) -> Iterator
         yield S3Server(f"http://127.0.0.1:{port}", directory, access_key, secret_key, process)
     finally:
         process.terminate()
-        process.wait()
+        exit_code(process)

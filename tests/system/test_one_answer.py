@@ -22,14 +22,14 @@ from lakelog.spark.sink.rows import route
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidRequest, RecordTooLarge
+from log_tables.key_hash import KEY_HASHES, MURMUR2, partition_for_key
 from log_tables.layout import partition_directory, topic_directory
 from log_tables.record import Record, input_batch
 from log_tables.sql.query import query
 from log_tables.store.store import open_store
-from log_tables.topic_partition import KEY_HASHES, MURMUR2, partition_for_key
 from tests.kit.kafka import KafkaGateway, kafka_gateway, librdkafka_producer, librdkafka_reader
 from tests.kit.support import WAIT_S, wait_until
-from tests.log_tables.test_topic_partition import MURMUR2_OF
+from tests.log_tables.test_key_hash import MURMUR2_OF
 
 BINARY = "application/vnd.kafka.binary.v2+json"
 ARROW = "application/vnd.apache.arrow.stream"

@@ -12,7 +12,7 @@ from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.senders import PROGRAMS, recipe, sending, values_of
-from tests.kit.support import free_port, wait_until
+from tests.kit.support import WAIT_S, free_port, wait_until
 
 TOPIC = "logs"
 DOUBLED = {"rsyslog": 0, "syslog-ng": 1_000, "toml": 1_000}
@@ -86,7 +86,7 @@ def test_a_webhook_is_there_once_however_often_it_is_sent(tmp_path: Path) -> Non
     gateway.kill()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as again:
         gateway = begun(root, *ports)  # it tries again until then
-        second, said = again.communicate()
+        second, said = again.communicate(timeout=WAIT_S)
     assert again.returncode == 0, said
     assert json.loads(first) == json.loads(second)
     assert [*values_of(gateway, TOPIC, PARTITIONS)] == [{"event": "landed", "tailnum": "N14228"}]

@@ -26,7 +26,7 @@ from log_tables.root.copy import copy_root
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.run_credential import is_secured
-from tests.kit.support import S3Server
+from tests.kit.support import WAIT_S, S3Server
 
 ONE, OTHER = "1" * 32, "2" * 32
 
@@ -193,7 +193,7 @@ def test_of_two_that_start_at_once_on_a_bucket_without_a_secret_one_serves(s3: S
     for each, line in zip(started, lines, strict=True):
         if line:
             each.terminate()
-        ended.append((bool(line), each.communicate()[1], each.returncode))
+        ended.append((bool(line), each.communicate(timeout=WAIT_S)[1], each.returncode))
     (_, said, refusal), (_, _, status) = sorted(ended, key=lambda end: end[0])
     assert ([line for line in lines if line], refusal, status) == ([max(lines)], 2, 0), ended
     assert "another peer secret" in said

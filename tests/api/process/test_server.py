@@ -14,6 +14,7 @@ import pytest
 
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway, two_gateways
 from tests.kit.run_credential import credential_headers, credential_line
+from tests.kit.support import exit_code
 
 JSON = {"Content-Type": "application/json"}
 
@@ -136,7 +137,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         while accepts(gateway.url):
             pass
         gateway.process.send_signal(signal.SIGINT)
-        assert gateway.process.wait() == 130
+        assert exit_code(gateway.process) == 130
 
 
 def address(gateway: RunningGateway) -> tuple[str, int]:

@@ -16,7 +16,7 @@ import pytest
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.processes import alive, children, command, send
 from tests.kit.several import LONG_S, brokers, leaders
-from tests.kit.support import wait_until
+from tests.kit.support import exit_code, wait_until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc: it shows processes")
 
@@ -97,7 +97,7 @@ def test_sigterm_to_every_process_ends_all_in_order(tmp_path: Path) -> None:
     gateway.create_topic("t")
     assert gateway.produce("t", "taken, not yet durable", partition=0, acks="1").status_code == 200
     send(signal.SIGTERM, [gateway.process.pid, *workers(gateway)])
-    assert gateway.process.wait() == 0
+    assert exit_code(gateway.process) == 0
     with running_workers(tmp_path) as again:
         assert len(again.client.get("/topics/t/partitions/0/records", params={"offset": 0}).json()) == 1
 
@@ -117,7 +117,7 @@ def test_ctrl_c_once_ends_all_in_order(tmp_path: Path) -> None:
     assert gateway.produce("t", "taken, not yet durable", partition=0, acks="1").status_code == 200
     started = workers(gateway)
     os.kill(gateway.process.pid, signal.SIGINT)
-    assert gateway.process.wait() == 0
+    assert exit_code(gateway.process) == 0
     assert not [pid for pid in started if alive(pid)]
     with running_workers(tmp_path) as again:
         assert len(again.client.get("/topics/t/partitions/0/records", params={"offset": 0}).json()) == 1

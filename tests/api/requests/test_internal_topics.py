@@ -27,11 +27,11 @@ from log_tables.cluster.group_log import (
 )
 from log_tables.cluster.metadata_log import TopicRecord, decode
 from log_tables.cluster.run_log import JobRun, record_runs
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE, TOPICS
 from log_tables.partition.partition import Partition
 from log_tables.record import Record, to_records
 from log_tables.store.store import open_store
-from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.every_route import METHODS, TOPIC, Request, requests_of, routes, without_topic
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.groups import say

@@ -13,13 +13,13 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import TransactionsKey, TransactionsValue, replay
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import ProducerTaken, SequenceGap, StaleProducerEpoch
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.limits import BRIEF_PRODUCER_ID_MIN, KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX, PRODUCER_ID_MAX
 from log_tables.partition.partition import ProducerStamp
 from log_tables.partition.sequencer import client_producer_id, kept_producer_id
 from log_tables.store.store import open_store
 from log_tables.table.txns import ProducerState
-from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.groups import say
 from tests.kit.partitions import entry

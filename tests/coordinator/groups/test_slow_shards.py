@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.store.store import Store
 from log_tables.testing import FaultyStore, HoldingStore
-from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.served import served
 from tests.kit.support import wait_until
 

@@ -10,7 +10,7 @@ import pytest
 import lakelog
 from tests.kit.cli import FAILED, Run, lines, printed
 from tests.kit.gateway import RunningGateway, start_gateway
-from tests.kit.support import free_port
+from tests.kit.support import exit_code, free_port
 
 
 def test_a_record_is_printed_whole_with_json(run: Run, gateway: RunningGateway, topic: str) -> None:
@@ -107,7 +107,7 @@ def test_following_prints_what_comes_later(gateway: RunningGateway, topic: str) 
         added = {process.stdout.readline() for _ in range(2)}
         assert added == {'"in 2"\n', '"in 3"\n'}, "what came before it looked, too"
         process.send_signal(SIGINT)
-        assert process.wait() == 0
+        assert exit_code(process) == 0
 
 
 def test_following_survives_a_restart_of_the_gateway(tmp_path: Path) -> None:
@@ -134,4 +134,4 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(gateway: RunningG
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert (process.wait(), process.stderr.read()) == (FAILED, b"")
+        assert (exit_code(process), process.stderr.read()) == (FAILED, b"")

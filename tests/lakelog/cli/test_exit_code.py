@@ -20,7 +20,7 @@ from lakelog.cli import app
 from lakelog.cli.exit_code import DENIED, FAILED, INTERRUPTED, UNREACHABLE, WRONG, exit_code
 from log_tables import errors
 from tests.kit.gateway import RunningGateway
-from tests.kit.support import free_port, wait_until
+from tests.kit.support import WAIT_S, free_port, wait_until
 
 RIGHT = {
     "lag": ("g",),
@@ -211,7 +211,7 @@ def test_a_signal_before_it_is_ready_ends_serve_in_order(tmp_path: Path) -> None
     with serve(tmp_path) as process:
         wait_until(lambda: catches(process.pid, signal.SIGTERM), "serve has begun")
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate()
+        said, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0
     assert said == "" or said.startswith("lakelog is ready at")
 

@@ -12,7 +12,7 @@ import pytest
 from lakelog import Client, Consumer
 from tests.kit.cli import USAGE, Run, lines, printed, wrong
 from tests.kit.gateway import RunningGateway
-from tests.kit.support import wait_until
+from tests.kit.support import exit_code, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +253,6 @@ def test_following_in_a_group_ends_in_order(
         gateway.produce(filled, "later", partition=1)
         assert process.stdout.readline() == '"later"\n'
         process.send_signal(end)
-        assert process.wait() == 0
+        assert exit_code(process) == 0
     assert committed(client, filled) == [5, 6]
     assert client.group(filled)["members"] == []

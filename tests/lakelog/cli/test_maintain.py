@@ -26,7 +26,7 @@ from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.maintenance import Root, errors
 from tests.kit.maintenance import run as run_all
 from tests.kit.processes import alive, command, descendants
-from tests.kit.support import ROOT, WAIT_S, wait_until
+from tests.kit.support import ROOT, WAIT_S, exit_code, wait_until
 
 Run = Callable[..., Result]
 
@@ -250,14 +250,14 @@ def test_it_runs_until_it_is_told_to_end(scheduler: "subprocess.Popen[str]") -> 
     said(scheduler, "1 partition changed")
     said(scheduler, "0 partitions changed")
     scheduler.send_signal(SIGTERM)
-    assert scheduler.wait() == 0
+    assert exit_code(scheduler) == 0
 
 
 def test_it_ends_with_who_has_started_it(scheduler: "subprocess.Popen[str]") -> None:
     said(scheduler, "1 partition changed")
     assert scheduler.stdin is not None
     scheduler.stdin.close()
-    assert scheduler.wait() == 0
+    assert exit_code(scheduler) == 0
 
 
 def test_a_program_that_waits_for_what_was_done_hears_of_it_at_once(root: Root) -> None:

@@ -21,7 +21,7 @@ from lakelog.cli.produce import Tally
 from lakelog.client.delivery import BatchResult, Delivery
 from log_tables.errors import BufferFull, InvalidRecord, OutcomeUnknown
 from tests.kit.gateway import RunningGateway, start_gateway
-from tests.kit.support import wait_until
+from tests.kit.support import WAIT_S, wait_until
 
 Run = Callable[..., Result]
 ROWS = b'{"id": 1}\n{"id": 2}\n\n{"id": 3}\n'
@@ -232,7 +232,7 @@ def test_who_is_interrupted_is_told_where_to_go_on(tmp_path: Path) -> None:
         path = "/topics/t/partitions/0/offsets"
         wait_until(lambda: gateway.client.get(path).json()["end_offset"] == 2, "two are sent")
         process.send_signal(SIGINT)
-        _, said = process.communicate()
+        _, said = process.communicate(timeout=WAIT_S)
     gateway.stop()
     assert process.returncode == 130
     assert said.endswith("lakelog: 2 records were sent; go on with --skip 2\n")

@@ -10,7 +10,7 @@ from lakelog import Client, Producer
 from lakelog.client.delivery import RecordMetadata
 from log_tables import errors
 from log_tables.errors import Unreachable
-from log_tables.topic_partition import MURMUR3, partition_for_key
+from log_tables.key_hash import MURMUR3, partition_for_key
 from tests.kit.faces import Face
 from tests.kit.gateway import RunningGateway
 from tests.kit.producing import values

@@ -18,10 +18,10 @@ from log_tables.errors import (
     RecordTooLarge,
     UnknownPartition,
 )
+from log_tables.key_hash import KEY_HASHES, MURMUR3, partition_for_key
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.rows import Records, Rows, as_batch, count_of
-from log_tables.topic_partition import KEY_HASHES, MURMUR3, partition_for_key
 from log_tables.topic_table.topic_table import TopicTable
 
 COUNT = 5

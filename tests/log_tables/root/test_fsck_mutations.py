@@ -31,6 +31,7 @@ from log_tables.cluster.group_log import (
 from log_tables.cluster.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.errors import CorruptLog
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS, METADATA_DIRECTORY, checkpoint_version, commit_version
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
@@ -41,7 +42,6 @@ from log_tables.root.group_replay import records
 from log_tables.root.topic_history import TopicHistory
 from log_tables.segments import rewrite
 from log_tables.store.store import Store
-from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.mutations import Mutation, of_checkpoint, of_commit, of_value
 from tests.kit.partitions import append
 from tests.kit.tiers import move_topic, tiered_cluster

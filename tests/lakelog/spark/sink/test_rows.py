@@ -40,11 +40,11 @@ from log_tables.errors import (
     RecordTooLarge,
     UnknownTopic,
 )
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import STAGING
 from log_tables.record import Record, to_records, with_offsets
 from log_tables.segments import staging
 from log_tables.store.store import open_store
-from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.spark import Topics
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

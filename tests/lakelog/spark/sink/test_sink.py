@@ -14,10 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lakelog.client.client import Client
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import STAGING
 from log_tables.record import Record
 from log_tables.store.store import open_store
-from log_tables.topic_partition import MURMUR3, partition_for_key
 from tests.kit.gateway import RunningGateway
 from tests.kit.queries import run_to_end
 from tests.kit.support import wait_until

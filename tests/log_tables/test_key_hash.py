@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.topic_partition import (
+from log_tables.key_hash import (
     KEY_HASHES,
     MURMUR2,
     MURMUR3,
