@@ -17,6 +17,25 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+class _Turn:
+    """Some ms of the event loop, in which nothing else runs."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._time, self._until, self._others_ran = loop.time, loop.time() + TURN_S, False
+        loop.call_soon(self._others_run)
+
+    def _others_run(self) -> None:
+        self._others_ran = True
+
+    def is_new(self) -> bool:
+        """Whether others had the event loop since it began: whoever waits for a commit holds nobody up."""
+        return self._others_ran
+
+    def is_over(self) -> bool:
+        return self._time() > self._until
+
+
 class LoopShare:
     """That of one gateway. Used on the event loop."""
 
@@ -26,14 +45,15 @@ class LoopShare:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakelog-wide")
 
     async def each(self, items: Iterable[Item]) -> AsyncIterator[Item]:
-        """`items`, with a pause for others between them whenever TURN_S are over."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + TURN_S
+        """`items`, with a pause for others between two of them whenever TURN_S of the event loop are over."""
+        turn: _Turn | None = None
         for item in items:
-            yield item
-            if loop.time() > until:
+            if turn is None or turn.is_new():
+                turn = _Turn()
+            elif turn.is_over():
                 await self.give_way()
-                until = loop.time() + TURN_S
+                turn = _Turn()
+            yield item
 
     async def results(self, work: Callable[[Item], Awaitable[Result]], items: Sequence[Item]) -> list[Result]:
         """The results of `work` for each of `items`, in order. Some are worked at at once, so that they share

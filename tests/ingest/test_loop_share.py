@@ -1,10 +1,12 @@
 """The time of an event loop that wide requests have."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 from ingest.loop_share import LoopShare
 from log_tables.clock import ManualClock
+from log_tables.limits import TURN_S
 from tests.kit.clocked_loop import ClockedLoop
 
 ITEMS = 10
@@ -53,6 +55,48 @@ def test_others_have_their_turn_between_the_items_of_a_wide_request() -> None:
     gaps = [later - earlier for earlier, later in pairwise(seen)]
     assert len(seen) > ITEMS
     assert max(gaps) <= ITEM_MS + 1  # never two items
+
+
+def took_s(work: Callable[[ManualClock], Awaitable[None]], times: int) -> float:
+    """The seconds until as many of `work` are done, that begin together."""
+    clock = ManualClock()
+    began, loop = clock.monotonic(), ClockedLoop(clock)
+
+    async def all_of_them() -> None:
+        under_way = asyncio.gather(*(work(clock) for _ in range(times)))
+        while not under_way.done():
+            clock.advance(1)
+            await others_go_on()
+
+    try:
+        loop.run_until_complete(asyncio.wait_for(all_of_them(), 60))
+    finally:
+        loop.close()
+    return clock.monotonic() - began
+
+
+def test_who_waits_stands_in_no_line() -> None:
+    """Each request awaits two commits of its own: two hundred of them take as long as one."""
+    share, commit_s = LoopShare(), 50 * TURN_S
+
+    async def produce(_: ManualClock) -> None:
+        async for topic in share.each(range(2)):
+            async for _ in share.each([topic]):
+                await asyncio.sleep(commit_s)
+
+    assert took_s(produce, 200) < 3 * commit_s
+
+
+def test_wide_requests_have_half_of_the_loop_together() -> None:
+    """Between two items of any of them others have a turn, also where ten take theirs at the same time."""
+    share = LoopShare()
+
+    async def wide(clock: ManualClock) -> None:
+        async for _ in share.each(range(ITEMS)):
+            clock.advance(ITEM_MS)
+
+    work_s = 10 * ITEMS * ITEM_MS / 1_000
+    assert took_s(wide, 10) >= work_s + 10 * (ITEMS - 1) * TURN_S
 
 
 def test_some_are_worked_at_side_by_side_and_answered_in_their_order() -> None:
