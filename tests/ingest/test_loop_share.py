@@ -81,7 +81,7 @@ def test_who_waits_stands_in_no_line() -> None:
 
     async def produce(_: ManualClock) -> None:
         async for topic in share.each(range(2)):
-            async for _ in share.each([topic]):
+            async for _partition in share.each([topic]):
                 await asyncio.sleep(commit_s)
 
     assert took_s(produce, 200) < 3 * commit_s

@@ -13,7 +13,15 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 from tests.kit.support import ROOT
 
@@ -107,12 +115,19 @@ class Visitor:
         return [{key: each[key] for key in ("id", "impact", "help", "nodes")} for each in found]
 
 
+LONG_MS = 60_000
+"""How long a page may take on a machine that is busy with others."""
+
+
 @contextmanager
 def visitor(browser: Browser, url: str, scripts: bool = True) -> Iterator[Visitor]:
     """A visitor with a session of their own; without `scripts` the browser runs none."""
     context = browser.new_context(
         viewport={"width": WIDE, "height": 900}, java_script_enabled=scripts, accept_downloads=True
     )
-    context.set_default_timeout(30_000)
-    yield Visitor(context, context.new_page(), url)
-    context.close()
+    context.set_default_timeout(LONG_MS)
+    expect.set_options(LONG_MS)
+    try:
+        yield Visitor(context, context.new_page(), url)
+    finally:
+        context.close()

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 import api.requests.topic_admin
 import api.v2.consumer_schema
+import api.v3.acls
 import api.v3.configs
 import api.v3.topics
 from api.requests.strict_body import StrictBody
@@ -30,9 +31,11 @@ def test_bodies_are_read_in_one_place() -> None:
     assert [*reads("async def f(request): await request.body()")] == ["body"]
     sources = sorted((ROOT / "api").rglob("*.py"))
     assert ROOT / "api" / "v2" / "produce.py" in sources
-    found = {str(path): [*reads(path.read_text())] for path in sources}
-    # api/requests/body.py reads before a route
-    assert {name: calls for name, calls in found.items() if calls} == {}
+    found = {path.relative_to(ROOT).as_posix(): [*reads(path.read_text())] for path in sources}
+    # api/requests/body.py reads before a route; the kind of a body is looked at in what was read then.
+    assert {name: calls for name, calls in found.items() if calls} == {
+        "api/requests/strict_body.py": ["body"]
+    }
 
 
 def kinds(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
@@ -44,6 +47,7 @@ def kinds(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
 def test_what_is_wrong_in_a_list_of_a_body_is_said_once() -> None:
     assert {
         api.requests.topic_admin.NewTopic,
+        api.v3.acls.NewAcls,
         api.v3.configs.Alterations,
         api.v3.topics.PartitionsCount,
         api.v2.consumer_schema.CommitBody,
