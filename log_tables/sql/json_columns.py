@@ -6,6 +6,7 @@ refuses are read row by row and written again in the form that it takes.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -51,23 +52,19 @@ def typed_lines(lines: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
     table = _read(lines)
     if table is None:
         rows = [_decode(line) for line in lines.to_pylist()]
-        kinds = _kinds(rows)
-        texts = {name for name, found in kinds.items() if len(found - {"null"}) > 1}
-        lines = _with_text(rows, texts)
-        table = _read(lines)
-        if table is None:  # what is nested in a field has several kinds
-            nested = {name for name, found in kinds.items() if found & {"object", "array"}} - texts
-            texts |= {name for name in nested if _read(_with_text(_only(rows, name), ())) is None}
-            lines = _with_text(rows, texts)
-            table = _read(lines)
-            assert table is not None, "each field can be read, or is text"
+        fields = _fields_of(rows)
+        lines = _with_text(rows, {name for name, kind in fields.items() if kind is None})
+        types = {name: pa.string() if kind is None else kind for name, kind in fields.items()}
+        table = _read(lines, [pa.field(name, kind) for name, kind in types.items()])
+        assert table is not None, "each field has its type, or is text"
     return _with_times(table, lines), lines.is_valid()
 
 
 def _with_times(table: pa.Table, lines: pa.ChunkedArray) -> pa.Table:
     """The lines as `table`, with dates and times as declared columns have them.
 
-    pyarrow drops the zone of what it takes for times, so these fields are read once more, as texts.
+    pyarrow drops the zone of what it takes for times, so these fields are read once more, as texts. Items
+    that are all null are texts, too.
     """
     kinds = {field.name: _with_texts(field.type) for field in table.schema}
     texts = [pa.field(name, kind) for name, kind in kinds.items() if kind != table.schema.field(name).type]
@@ -81,12 +78,16 @@ def _with_times(table: pa.Table, lines: pa.ChunkedArray) -> pa.Table:
 
 
 def _with_texts(kind: pa.DataType) -> pa.DataType:
-    """`kind`, with texts where it has times."""
+    """`kind`, with texts where it has times, and for items that are all null."""
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_with_texts(kind.value_type)))
+        return _list_of(_with_texts(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_texts(field.type)) for field in kind.fields])
     return pa.string() if pa.types.is_timestamp(kind) else kind
+
+
+def _list_of(items: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.string() if pa.types.is_null(items) else items)
 
 
 def field_lines(values: pa.Array, names: Collection[str]) -> pa.Array:
@@ -257,18 +258,54 @@ def _with_text(rows: Iterable[_Row], texts: Collection[str]) -> pa.ChunkedArray:
     return pa.chunked_array([binary_array([line(row) for row in rows])], pa.binary())
 
 
-def _only(rows: Iterable[_Row], name: str) -> list[_Row]:
-    """The rows with no other field than `name`."""
-    return [{name: row[name]} if row is not None and name in row else None for row in rows]
+def _fields_of(rows: Iterable[_Row]) -> dict[str, pa.DataType | None]:
+    """The type of each field; None where its values are of several kinds."""
+    types: dict[str, pa.DataType | None] = {}
+    for name, values in _by_name(row for row in rows if row is not None).items():
+        try:
+            types[name] = _type_of(values)
+        except _MixedKinds:
+            types[name] = None
+    return types
 
 
-def _kinds(rows: Iterable[_Row]) -> dict[str, set[str]]:
-    """The kinds of the values of each field."""
-    kinds: dict[str, set[str]] = {}
-    for row in rows:
-        for name, value in (row or {}).items():
-            kinds.setdefault(name, set()).add(_KINDS[type(value)])
-    return kinds
+class _MixedKinds(Exception):
+    """Values of one place are of several kinds."""
+
+
+def _type_of(values: Iterable[Any]) -> pa.DataType:
+    """The type that holds all JSON `values`; items that are all null are texts. Raises _MixedKinds.
+
+    pyarrow finds types, too, but loses nulls before the first item of a list that is none, and all that is
+    behind them moves: `_read` refuses that, and not what it is told the type of.
+    """
+    known = [value for value in values if value is not None]
+    kinds = {_KINDS[type(value)] for value in known}
+    if len(kinds) > 1:
+        raise _MixedKinds
+    match kinds.pop() if kinds else None:
+        case "object":
+            return pa.struct([(name, _type_of(inner)) for name, inner in _by_name(known).items()])
+        case "array":
+            return _list_of(_type_of([item for array in known for item in array]))
+        case "number":
+            whole = all(isinstance(each, int) and -(2**63) <= each < 2**63 for each in known)
+            return pa.int64() if whole else pa.float64()
+        case "boolean":
+            return pa.bool_()
+        case "text":
+            return pa.string()
+        case _:
+            return pa.null()
+
+
+def _by_name(objects: Iterable[dict[str, object]]) -> dict[str, list[object]]:
+    """The values of each field."""
+    found: dict[str, list[object]] = {}
+    for each in objects:
+        for name, value in each.items():
+            found.setdefault(name, []).append(value)
+    return found
 
 
 def _text(value: object) -> str | None:

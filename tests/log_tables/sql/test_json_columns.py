@@ -1,6 +1,7 @@
 """JSON values become typed columns, whatever is among them."""
 
 from collections.abc import Callable
+from itertools import product
 
 import msgspec
 import pyarrow as pa
@@ -31,6 +32,9 @@ def typed(*chunks: list[bytes | None]) -> tuple[dict[str, str], list[dict[str, o
         ([b'{"a":"x"}', b'{"a":"2024-01-01T00:00:00Z"}'], "string", ["x", "2024-01-01T00:00:00Z"]),
         ([b'{"a":{"b":1}}', b'{"a":{"c":"x"}}'], "struct<b: int64, c: string>", None),
         ([b'{"a":[1]}', b'{"a":[]}'], "list<item: int64>", [[1], []]),
+        ([b'{"a":[null,null]}', b'{"a":["x","y"]}'], "list<item: string>", [[None, None], ["x", "y"]]),
+        ([b'{"a":[null,1.5]}', b'{"a":[2]}'], "list<item: double>", [[None, 1.5], [2.0]]),
+        ([b'{"a":[[null,null]]}', b'{"a":[]}'], "list<item: list<item: string>>", [[[None, None]], []]),
         ([b'{"a":1}', b'{"a":"x"}'], "string", ["1", "x"]),
         ([b'{"a":[1,"x"]}', b'{"a":2}', b'{"a":true}'], "string", ['[1,"x"]', "2", "true"]),
         ([b'{"a":{"b":1}}', b'{"a":{"b":"x"}}'], "string", ['{"b":1}', '{"b":"x"}']),
@@ -157,6 +161,16 @@ def test_there_is_a_row_for_every_value(values: list[bytes | None]) -> None:
         except (msgspec.DecodeError, UnicodeDecodeError):
             decoded = None
         assert is_object == isinstance(decoded, dict)
+
+
+def test_no_value_moves_to_another() -> None:
+    """Pyarrow's reader loses nulls before the first item of a list, and what is behind them moves."""
+    items: list[object] = [[None, None], ["x", "y"], [], [None, "z"], None, [None]]
+    for shape in (lambda item: item, lambda item: [item], lambda item: {"b": [{"c": item}]}):
+        for first, second, third in product(items, items, items):
+            wanted = [shape(first), shape(second), shape(third)]
+            _, rows, _ = typed([msgspec.json.encode({"a": each, "z": 1}) for each in wanted])
+            assert [row["a"] for row in rows] == wanted
 
 
 def deep(name: str) -> bytes:
