@@ -47,12 +47,16 @@ LakelogError it may have been, after all others it certainly was not. An act tha
 is no Retriable any more (`begun`).
 
 Every class has a stable `code`. Every message names the offending value and ends with what to do.
-`details` holds facts for programs (offsets, sequences), by name.
+`details` holds facts for programs (offsets, sequences), by name. Where records are to blame for a refusal,
+`record_errors` names them, each by its `index` in the request and with a `message` (as KIP-467 does).
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
+
+Detail = Any
+"""A number or a text; for `record_errors` a list of objects of them."""
 
 
 class LakelogError(Exception):
@@ -60,7 +64,7 @@ class LakelogError(Exception):
 
     code: ClassVar[str] = "error"
 
-    def __init__(self, message: str, **details: int | str | float) -> None:
+    def __init__(self, message: str, **details: Detail) -> None:
         super().__init__(message)
         self.message = message
         self.details = details

@@ -517,8 +517,8 @@ KAFKA_ANSWERS_MAX_BYTES = 128 * MIB
 """Records in answers to Kafka's clients that they have not taken yet, of all connections together."""
 
 CULPRITS_MAX = 1_000
-"""Records of one batch that its refusal names to a Kafka client: each takes 100 bytes of the answer, and of
-those that are sent again the next ones are named then."""
+"""Records of one batch or request that its refusal names: each takes 150 bytes of the answer, and of those
+that are sent again the next ones are named then."""
 
 KAFKA_ANSWER_MAX_BYTES = 8 * MIB
 """Records in one answer to a Kafka client, whatever it asks for; more only where one record is larger."""

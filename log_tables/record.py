@@ -305,10 +305,3 @@ def record_sizes(batch: pa.RecordBatch) -> pa.Array:
         pc.fill_null(pc.binary_length(batch.column(KEY)), 0),
         pc.fill_null(pc.binary_length(batch.column(VALUE)), 0),
     )
-
-
-def largest_record(batch: pa.RecordBatch) -> tuple[int, int]:
-    """(Row, bytes of key and value) of the largest record of a batch that has some."""
-    sizes = record_sizes(batch)
-    largest = pc.max(sizes)
-    return pc.index(sizes, largest).as_py(), largest.as_py()

@@ -21,7 +21,7 @@ from api.wire.offload import is_large, maybe_in_thread
 from coordinator.brokers.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
-from log_tables.cluster.route import check_sizes
+from log_tables.cluster.route import SentRecords, check_sizes
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import BufferFull, InvalidArgument, LakelogError, TopicDeleted
 from log_tables.layout import AUDIT
@@ -84,7 +84,7 @@ async def _appended(
             # Records of a committed transaction were checked when they arrived, and must be appended.
             checked_before = entry.producer is not None and entry.producer.kept
             if entry.count and not checked_before:
-                check_sizes(entry.records, topic)
+                check_sizes(SentRecords(entry.records), topic)
         return await here.router.append_forwarded(topic, at.partition, entries, acks, room)
     except LakelogError as error:
         return [error] * len(entries)

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import chain
 from typing import Annotated
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -26,6 +28,7 @@ from coordinator.groups.consumer_session import ConsumerSession, PlannedRead, Po
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import Damaged, InvalidArgument
 from log_tables.layout import OFFSET
+from log_tables.record import int64s, record_sizes
 from log_tables.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -96,7 +99,7 @@ async def poll(
         await check_again(here, request.scope)
         asked.check(Operation.READ, ResourceType.GROUP, group)
         if form is Format.ARROW:
-            return await _arrow_answer(here, consumer, polled)
+            return await _arrow_answer(here, consumer, polled, limit)
         rows, following = await run_in_threadpool(_json_rows, here, polled.reads, form, limit)
         if not await request.is_disconnected():
             consumer.advance(polled.serial, following)
@@ -112,9 +115,9 @@ def _headers(polled: PollResult) -> dict[str, str]:
     return {"Generation": str(polled.epoch)}
 
 
-async def _arrow_answer(here: Gateway, consumer: ConsumerSession, polled: PollResult) -> Response:
+async def _arrow_answer(here: Gateway, consumer: ConsumerSession, polled: PollResult, limit: int) -> Response:
     following: dict[TopicPartition, int] = {}
-    batches = _batches(here, polled.reads, following)
+    batches = _batches(here, polled.reads, following, limit)
     first = await run_in_threadpool(next, batches, None)  # while an error can still be the answer
     given = batches if first is None else chain([first], batches)
     body = _arrow_stream(given, consumer, polled.serial, following)
@@ -133,7 +136,7 @@ def _json_rows(
         begin = here.clock.monotonic()
         try:
             made, following[reading.at] = json_records(
-                reading.at, reading.partition, reading.plan, form, limit - size
+                reading.at, reading.partition, reading.plan, form, limit - size, is_first=not rows
             )
         except (NotJson, Damaged) as error:
             unshown = unshown or error
@@ -170,23 +173,33 @@ async def _arrow_stream(
 
 
 def _batches(
-    here: Gateway, reads: list[PlannedRead], following: dict[TopicPartition, int]
+    here: Gateway, reads: list[PlannedRead], following: dict[TopicPartition, int], limit: int
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `readings`. `following` gets the next offset of each partition once its records are
-    taken.
+    """The records of `reads`: `limit` bytes, of which those of the first partition may be more.
 
-    Raises Damaged if no record can be read because of it.
+    `following` gets the next offset of each partition once its records are taken. Raises Damaged if no record
+    can be read because of it.
     """
     damage: Damaged | None = None
+    left = limit
     for reading in reads:
+        is_first = left == limit
+        if left <= 0 and not is_first:
+            break
         begin, records, size = here.clock.monotonic(), 0, 0
         try:
             plan = reading.partition.bound(reading.plan)
-            for batch in reading.partition.read(plan):
-                records, size = records + batch.num_rows, size + batch.nbytes
-                yield with_topic_partition(batch, *reading.at)
-                following[reading.at] = batch.column(OFFSET)[-1].as_py() + 1
-            following[reading.at] = plan.end
+            for found in reading.partition.read(plan):
+                batch = found if is_first else _fitting(found, left)
+                if batch.num_rows:
+                    records, size = records + batch.num_rows, size + batch.nbytes
+                    left -= pc.sum(record_sizes(batch)).as_py()
+                    yield with_topic_partition(batch, *reading.at)
+                    following[reading.at] = batch.column(OFFSET)[-1].as_py() + 1
+                if batch.num_rows < found.num_rows:
+                    break
+            else:
+                following[reading.at] = plan.end
         except Damaged as error:
             damage = damage or error
         here.metrics.topic(reading.at.topic).fetched(records, size, here.clock.monotonic() - begin)
@@ -194,3 +207,9 @@ def _batches(
         if not following:
             raise damage
         _log.error(ONLY_OTHERS, damage)
+
+
+def _fitting(batch: pa.RecordBatch, size_bytes: int) -> pa.RecordBatch:
+    """The first records of `batch`, of `size_bytes` of keys and values at most."""
+    ends = np.cumsum(int64s(record_sizes(batch).cast(pa.int64())))
+    return batch.slice(0, int(np.searchsorted(ends, size_bytes, side="right")))

@@ -1,5 +1,7 @@
 """Records in JSON answers."""
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -32,9 +34,15 @@ class FetchedRecord(BaseModel):
 
 
 def json_records(
-    place: tuple[str, int], partition: PartitionReader, plan: ReadPlan, form: Format, limit: int
+    place: tuple[str, int],
+    partition: PartitionReader,
+    plan: ReadPlan,
+    form: Format,
+    limit: int,
+    is_first: bool = True,
 ) -> tuple[list[str], int]:
-    """The rows of the answer, about `limit` characters of them, and the offset after the last.
+    """The rows of the answer, about `limit` characters of them, and the offset after the last. If they are
+    not the first of the answer, there are no more characters, and there may be no row.
 
     A JSON answer is made before it is sent: this limit is what a slow reader can hold.
     """
@@ -50,8 +58,11 @@ def json_records(
                 if not rows:
                     raise
                 made = []
+            ends = [*accumulate(map(len, made), initial=size)]
+            if not is_first:
+                made = made[: bisect_right(ends, limit) - 1]
             rows += made
-            size += sum(map(len, made))
+            size = ends[len(made)]
             if len(made) < part.num_rows or size >= limit:
                 cut = start + len(made)
                 after = batch.column("offset")[cut - 1].as_py() + 1 if cut else None

@@ -23,9 +23,9 @@ from api.wire.offload import INLINE_MAX_JUDGED_BYTES, INLINE_MAX_ROWS, is_large_
 from api.wire.v3 import Row, decode_batch, decode_stream, record_answer, sent_records
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
-from log_tables.cluster.route import PartitionBatch, invalid_value, misfit_of, wrong_times
+from log_tables.cluster.route import PartitionBatch, size_refusal, value_refusal, wrong_times, wrong_values
 from log_tables.cluster.topic import Topic
-from log_tables.errors import InvalidRecord, InvalidTimestamp, LakelogError, RecordTooLarge
+from log_tables.errors import InvalidRecord, InvalidTimestamp, InvalidValue, LakelogError, RecordTooLarge
 from log_tables.limits import JSON_ANSWER_BYTES
 from log_tables.rows import Rows, timestamps_of
 
@@ -176,12 +176,9 @@ def _refusal(topic: Topic, row: Row, now_us: int) -> LakelogError | None:
     """The error with which `topic` refuses `row`, if it does. It makes no Arrow batch: thousands of them
     would block the event loop.
     """
-    size, limit = len(row.key or b"") + len(row.value or b""), topic.config.max_message_bytes
-    if size > limit:
-        return RecordTooLarge(
-            f"the record has {size} bytes, topic {topic.name!r} takes {limit}; send less, "
-            "or raise max.message.bytes"
-        )
+    size = len(row.key or b"") + len(row.value or b"")
+    if size > topic.config.max_message_bytes:
+        return RecordTooLarge(f"the record: {size_refusal(topic, size)}")
     if row.partition is not None and not 0 <= row.partition < topic.partition_count:
         return InvalidRecord(
             f"topic {topic.name!r} has no partition {row.partition}; use 0 to {topic.partition_count - 1}"
@@ -189,8 +186,10 @@ def _refusal(topic: Topic, row: Row, now_us: int) -> LakelogError | None:
     rows = Rows([row.value], now_us if row.timestamp_ms is None else row.timestamp_ms * 1_000)
     for _, why in wrong_times(rows, topic, now_us):
         return InvalidTimestamp(why)
-    misfit = misfit_of(rows, topic)
-    return None if misfit is None else invalid_value("the value", 0, topic, misfit)
+    for misfit in wrong_values(rows, topic):
+        facts = {"path": misfit.path, "reason": misfit.reason}
+        return InvalidValue(f"the value: {value_refusal(topic, misfit)}", **facts)
+    return None
 
 
 async def _append(

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ingest.writer import Appended, AppendOutcome
 from log_tables.arrow_bounds import check_stream
-from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.errors import Detail, InvalidArgument, LakelogError
 from log_tables.layout import TIMESTAMP
 from log_tables.limits import (
     KEPT_PRODUCER_ID_MAX,
@@ -41,7 +41,7 @@ class _Answer(msgspec.Struct, omit_defaults=True):
     append_time_us: int | None = None
     error: str | None = None
     message: str = ""
-    details: dict[str, int | str | float] = {}
+    details: dict[str, Detail] = {}
 
 
 _NOT_ENTRIES = (
@@ -136,7 +136,7 @@ def _outcome(answer: _Answer, partition: int) -> AppendOutcome:
     return Appended(partition, answer.base_offset, answer.count, answer.duplicate, answer.append_time_us)
 
 
-def error_named(code: str, message: str, details: Mapping[str, int | str | float]) -> LakelogError:
+def error_named(code: str, message: str, details: Mapping[str, Detail]) -> LakelogError:
     """The error with this code; a plain one for a code that is not known."""
     return _kinds().get(code, LakelogError)(message, **details)
 

@@ -15,7 +15,7 @@ from coordinator.groups.classic.events import (
     SyncGroup,
 )
 from coordinator.groups.events import Delete
-from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.errors import Detail, InvalidArgument, LakelogError
 from log_tables.topic_partition import TopicPartition
 
 Forwarded = JoinGroup | SyncGroup | GroupHeartbeat | LeaveGroup | CommitOffsets | DeleteOffsets | Delete
@@ -37,7 +37,7 @@ class _Request(msgspec.Struct, array_like=True):
 class _Error(msgspec.Struct, array_like=True):
     code: str
     message: str
-    details: dict[str, int | str | float]
+    details: dict[str, Detail]
 
 
 class _Outcome(msgspec.Struct, omit_defaults=True):

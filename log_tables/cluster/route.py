@@ -6,7 +6,7 @@ many records as columns. The whole request is checked before any of it is append
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import TypeAlias
 
 import msgspec
@@ -15,18 +15,19 @@ import pyarrow as pa
 
 from log_tables.cluster.config import AFTER_MAX_MS, BEFORE_MAX_MS
 from log_tables.cluster.topic import Topic
-from log_tables.columns.misfit import Misfit, first_misfit
+from log_tables.columns.misfit import Misfit, misfits
 from log_tables.errors import (
     InvalidRecord,
     InvalidTimestamp,
     InvalidValue,
+    LakelogError,
     RecordTooLarge,
     UnknownPartition,
 )
 from log_tables.key_hash import partition_for_key, partitions_for_keys
 from log_tables.layout import KEY, TIMESTAMP
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
-from log_tables.record import int64s, largest_record, record_sizes, size_bound, timestamp_text
+from log_tables.limits import CULPRITS_MAX, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.record import int64s, record_sizes, size_bound, timestamp_text
 from log_tables.rows import Records, Rows, bytes_of, chained, count_of, grouped, numbers_array, taken
 
 Indexes: TypeAlias = Sequence[int] | np.ndarray
@@ -131,9 +132,10 @@ class Route(msgspec.Struct, frozen=True):
     def split(self, sent: SentRecords) -> list[PartitionBatch]:
         """The records by partition. There is at least one.
 
-        Raises InvalidRecord, InvalidTimestamp, InvalidValue, RecordTooLarge, UnknownPartition.
+        Raises InvalidRecord, InvalidTimestamp, InvalidValue, RecordTooLarge, which name CULPRITS_MAX of the
+        records that are to blame at most, and UnknownPartition.
         """
-        check_sizes(sent.records, self.topic)
+        check_sizes(sent, self.topic)
         if not self.judged:
             check_times(sent, self.topic, self.now_us)
             check_values(sent, self.topic)
@@ -173,9 +175,18 @@ class Route(msgspec.Struct, frozen=True):
             sticky if key is None else partition_for_key(key, count, key_hash)
             for key in rows.keys or [None] * len(rows)
         ]
-        for place, partition in enumerate(() if sent.named is None else sent.named):
+        named = () if sent.named is None else sent.named
+        self._check_named(
+            sent,
+            (
+                (place, partition)
+                for place, partition in enumerate(named)
+                if partition is not None and not 0 <= partition < count
+            ),
+        )
+        for place, partition in enumerate(named):
             if partition is not None:
-                chosen[place] = self._checked(sent.index(place), partition)
+                chosen[place] = partition
         return chosen
 
     def _of_batch(self, keys: pa.Array, sent: SentRecords) -> np.ndarray:
@@ -183,56 +194,65 @@ class Route(msgspec.Struct, frozen=True):
         if sent.named is None:
             return by_key
         chosen, given = _numbers(sent.named)
-        for place in np.flatnonzero(given & ((chosen < 0) | (chosen >= self.topic.partition_count))):
-            self._checked(sent.index(int(place)), int(chosen[place]))
+        wrong = np.flatnonzero(given & ((chosen < 0) | (chosen >= self.topic.partition_count))).tolist()
+        self._check_named(sent, ((place, int(chosen[place])) for place in wrong))
         return np.where(given, chosen, by_key)
 
-    def _checked(self, index: int, partition: int) -> int:
-        if not 0 <= partition < self.topic.partition_count:
-            raise InvalidRecord(
-                f"record {index}: topic {self.topic.name!r} has no partition {partition}; use 0 to "
-                f"{self.topic.partition_count - 1}"
-            )
-        return partition
+    def _check_named(self, sent: SentRecords, wrong: Iterator[tuple[int, int]]) -> None:
+        """Raise InvalidRecord for the records at places that name partitions that are not there."""
+        name, last = self.topic.name, self.topic.partition_count - 1
+        reasons = ((place, f"topic {name!r} has no partition {n}; use 0 to {last}") for place, n in wrong)
+        _refuse(InvalidRecord, sent, reasons)
 
 
-def check_sizes(records: Records, topic: Topic) -> None:
-    """Raise RecordTooLarge if a record is larger than the topic's `max.message.bytes`."""
+Wrong: TypeAlias = Iterator[tuple[int, str]]
+"""The place of each record that is refused, and why."""
+
+
+def _refuse(kind: type[LakelogError], sent: SentRecords, wrong: Wrong, **facts: str) -> None:
+    """Raise the error of `kind` that names the first CULPRITS_MAX of the records that are `wrong`, if any."""
+    found = [(sent.index(place), why) for place, why in islice(wrong, CULPRITS_MAX)]
+    if found:
+        index, why = found[0]
+        others = f" ({len(found) - 1} more in record_errors)" if len(found) > 1 else ""
+        culprits = [{"index": at, "message": reason} for at, reason in found]
+        raise kind(f"record {index}: {why}{others}", index=index, record_errors=culprits, **facts)
+
+
+def check_sizes(sent: SentRecords, topic: Topic) -> None:
+    """Raise RecordTooLarge if records are larger than the topic's `max.message.bytes`."""
+    records, most = sent.records, topic.config.max_message_bytes
     if isinstance(records, Rows):
-        sizes = records.sizes()
-        largest = max(sizes)
-        index = sizes.index(largest) if largest > topic.config.max_message_bytes else 0
-    elif bytes_of(records) <= topic.config.max_message_bytes:
-        return  # all of them together are not too large
-    elif size_bound(records) <= topic.config.max_message_bytes:
-        return
+        fits = max(records.sizes()) <= most
     else:
-        index, largest = largest_record(records)
-    if largest > topic.config.max_message_bytes:
-        raise RecordTooLarge(too_large(topic, index, largest))
+        fits = bytes_of(records) <= most or size_bound(records) <= most
+    if not fits:
+        _refuse(RecordTooLarge, sent, too_large(records, topic))
 
 
-def too_large(topic: Topic, index: int, size: int) -> str:
-    """Why the record at `index` of what was sent is refused, which has `size` bytes."""
+def too_large(records: Records, topic: Topic) -> Wrong:
+    """The place of each record that is larger than `topic` takes, and why it is refused."""
+    sizes = records.sizes() if isinstance(records, Rows) else record_sizes(records).to_pylist()
+    most = topic.config.max_message_bytes
+    for place, size in enumerate(sizes):
+        if size > most:
+            yield place, size_refusal(topic, size)
+
+
+def size_refusal(topic: Topic, size: int) -> str:
+    """Why a record of `size` bytes of key and value is refused."""
     return (
-        f"record {index} has {size} bytes, topic {topic.name!r} takes {topic.config.max_message_bytes}; "
+        f"it has {size} bytes, topic {topic.name!r} takes {topic.config.max_message_bytes}; "
         "send less, or raise max.message.bytes"
     )
 
 
-def sizes_of(records: Records) -> Sequence[int]:
-    """The bytes of key and value of each record."""
-    return records.sizes() if isinstance(records, Rows) else record_sizes(records).to_pylist()
-
-
 def check_times(sent: SentRecords, topic: Topic, now_us: int) -> None:
-    """Raise InvalidTimestamp for a record whose time is outside of the bounds of the topic."""
-    for place, why in wrong_times(sent.records, topic, now_us):
-        index = sent.index(place)
-        raise InvalidTimestamp(f"record {index}: {why}", index=index)
+    """Raise InvalidTimestamp for records whose times are outside of the bounds of the topic."""
+    _refuse(InvalidTimestamp, sent, wrong_times(sent.records, topic, now_us))
 
 
-def wrong_times(records: Records, topic: Topic, now_us: int) -> Iterator[tuple[int, str]]:
+def wrong_times(records: Records, topic: Topic, now_us: int) -> Wrong:
     """The place of each record whose time is outside of the bounds of the topic, and why it is refused."""
     bounds = topic.config.time_bounds_us(now_us)
     if bounds is None:
@@ -251,26 +271,25 @@ def wrong_times(records: Records, topic: Topic, now_us: int) -> Iterator[tuple[i
 
 
 def check_values(sent: SentRecords, topic: Topic) -> None:
-    """Raise InvalidValue if a value does not fit the columns that the topic requires."""
-    misfit = misfit_of(sent.records, topic)
-    if misfit is not None:
-        raise invalid_value(f"record {sent.index(misfit.place)}", sent.index(misfit.place), topic, misfit)
+    """Raise InvalidValue if values do not fit the columns that the topic requires. `path` and `reason` are
+    those of the first.
+    """
+    found = [*islice(wrong_values(sent.records, topic), CULPRITS_MAX)]
+    if found:
+        reasons = ((each.place, value_refusal(topic, each)) for each in found)
+        _refuse(InvalidValue, sent, reasons, path=found[0].path, reason=found[0].reason)
 
 
-def misfit_of(records: Records, topic: Topic) -> Misfit | None:
-    """The first value that the topic refuses, as it does not fit the columns that it requires."""
+def wrong_values(records: Records, topic: Topic) -> Iterator[Misfit]:
+    """The values that the topic refuses, as they do not fit the columns that it requires."""
     required = topic.config.required_columns
-    return first_misfit(records, required) if required.columns else None
+    return misfits(records, required) if required.columns else iter(())
 
 
-def invalid_value(record: str, index: int, topic: Topic, misfit: Misfit) -> InvalidValue:
-    """The refusal of a `record`, which stands at `index` of what was sent."""
-    return InvalidValue(
-        f"{record}: {misfit.reason}, as topic {topic.name!r} declares it; fix the value, or set "
-        "value.columns.mode=keep",
-        index=index,
-        path=misfit.path,
-        reason=misfit.reason,
+def value_refusal(topic: Topic, misfit: Misfit) -> str:
+    """Why a value is refused."""
+    return (
+        f"{misfit.reason}, as topic {topic.name!r} declares it; fix the value, or set value.columns.mode=keep"
     )
 
 

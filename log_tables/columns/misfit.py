@@ -57,13 +57,8 @@ class Misfit:
     reason: str
 
 
-def first_misfit(records: Records, declaration: Declaration) -> Misfit | None:
-    """The first of `records` whose value does not fit; None if all do. One without a value fits."""
-    return next(misfits(records, declaration), None)
-
-
 def misfits(records: Records, declaration: Declaration) -> Iterator[Misfit]:
-    """All of `records` whose values do not fit, in order."""
+    """All of `records` whose values do not fit, in order. One without a value fits."""
     decode, place = _decoder(declaration), 0
     nested = any(pa.types.is_nested(column.type) for column in declaration.columns)
     for values in _values(records):

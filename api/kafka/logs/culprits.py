@@ -7,9 +7,8 @@ from itertools import islice
 
 from api.kafka.clients.errors import ErrorCode, Refusal
 from api.kafka.records.errors import Culprits
-from log_tables.cluster.route import invalid_value, sizes_of, too_large, wrong_times
+from log_tables.cluster.route import too_large, value_refusal, wrong_times, wrong_values
 from log_tables.cluster.topic import Topic
-from log_tables.columns.misfit import misfits
 from log_tables.errors import InvalidRecord
 from log_tables.layout import KEY
 from log_tables.limits import CULPRITS_MAX
@@ -31,13 +30,15 @@ def refused_records(topic: Topic, records: Records, now_us: int) -> RefusedRecor
     A batch with records that are too large is MESSAGE_TOO_LARGE, as in Kafka: Java's producer splits it, and
     sends each part again.
     """
-    large = [*islice(_large(topic, records), CULPRITS_MAX)]
+    large = [*islice(too_large(records, topic), CULPRITS_MAX)]
     if large:
         return RefusedRecords(ErrorCode.MESSAGE_TOO_LARGE, large)
     untimely = [*islice(wrong_times(records, topic, now_us), CULPRITS_MAX)]
     if untimely:
         return RefusedRecords(ErrorCode.INVALID_TIMESTAMP, untimely)
-    wrong = dict(islice(_misfits(topic, records), CULPRITS_MAX))
+    wrong = {
+        each.place: value_refusal(topic, each) for each in islice(wrong_values(records, topic), CULPRITS_MAX)
+    }
     wrong |= islice(_without_keys(topic, records), CULPRITS_MAX)
     return RefusedRecords(ErrorCode.INVALID_RECORD, sorted(wrong.items())[:CULPRITS_MAX]) if wrong else None
 
@@ -46,18 +47,6 @@ def check_keys(topic: Topic, records: Records) -> None:
     """Raise InvalidRecord where only the newest of each key is kept, and a record has none, as in Kafka."""
     for index, why in _without_keys(topic, records):
         raise InvalidRecord(f"record {index}: {why}")
-
-
-def _large(topic: Topic, records: Records) -> Iterator[tuple[int, str]]:
-    for index, size in enumerate(sizes_of(records)):
-        if size > topic.config.max_message_bytes:
-            yield index, too_large(topic, index, size)
-
-
-def _misfits(topic: Topic, records: Records) -> Iterator[tuple[int, str]]:
-    required = topic.config.required_columns
-    for misfit in misfits(records, required) if required.columns else ():
-        yield misfit.place, invalid_value(f"record {misfit.place}", misfit.place, topic, misfit).message
 
 
 def _without_keys(topic: Topic, records: Records) -> Iterator[tuple[int, str]]:

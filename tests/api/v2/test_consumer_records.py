@@ -1,6 +1,7 @@
 """The records that a poll of a consumer instance gives: which, how many, in which format."""
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import pytest
 
@@ -48,6 +49,28 @@ def test_max_bytes_and_fetch_min_bytes(gateway: RunningGateway, topic: str, grou
     patient = Instance(gateway.client, f"{group}-p", "reader", fetch_min_bytes=10_000_000)
     patient.subscribe(topic)
     assert len(patient.poll(timeout=50)) == 50
+
+
+@pytest.mark.parametrize("form", ["json", "arrow"])
+def test_only_the_first_partition_with_records_may_exceed_max_bytes(
+    gateway: RunningGateway, topic: str, group: str, form: str
+) -> None:
+    """The others have their records in later polls, in which another one is the first."""
+    for partition in range(2):
+        gateway.produce(topic, "x" * 10_000, "y" * 20_000, partition=partition)
+    reader = Instance(gateway.client, group, "reader", format=form)
+    reader.subscribe(topic)
+
+    def given(max_bytes: int) -> list[tuple[int, int]]:
+        if form == "json":
+            rows = reader.poll(max_bytes=max_bytes)
+        else:
+            rows = reader.poll_arrow(max_bytes=max_bytes).to_pylist()
+        return [(row["partition"], row["offset"]) for row in rows]
+
+    found = [given(12_000) for _ in range(4)]
+    assert [len(each) for each in found] == [1, 1, 1, 1]
+    assert sorted(chain(*found)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 @pytest.mark.parametrize("form", ["json", "arrow"])

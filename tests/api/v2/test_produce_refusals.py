@@ -118,10 +118,17 @@ def test_a_record_sent_to_one_partition_may_not_name_another(gateway: RunningGat
 
 def test_a_record_larger_than_the_topic_takes_is_refused(gateway: RunningGateway) -> None:
     gateway.create_topic("small", 2, max_message_bytes="100")
-    rows = [{"value": "fits"}, {"value": "x" * 200}]
-    refused(post(gateway, "/topics/small", records(*rows)), 413, 413, "takes 100")
-    body = stream(pa.table({"value": ["fits", "x" * 200]}))
-    refused(post(gateway, "/topics/small", body, ARROW), 413, 413, "takes 100")
+    values = ["fits", "x" * 200, "fits", "y" * 99]
+    v3 = b"".join(b'{"value": {"type": "JSON", "data": "%b"}}\n' % each.encode() for each in values)
+    answers = [
+        post(gateway, "/topics/small", records(*({"value": each} for each in values))),
+        post(gateway, "/topics/small", stream(pa.table({"value": [f'"{each}"' for each in values]})), ARROW),
+        post(gateway, "/topics/small/values", json.dumps(values).encode(), "application/json"),
+        post(gateway, f"{gateway.cluster}/topics/small/records", v3, "application/json"),
+    ]
+    for answer in answers:
+        refused(answer, 413, 413, "record 1: it has 202 bytes, topic 'small' takes 100")
+        assert [each["index"] for each in answer.json()["record_errors"]] == [1, 3]
     assert ends(gateway, "small") == [0, 0]
 
 

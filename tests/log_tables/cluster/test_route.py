@@ -14,11 +14,13 @@ from log_tables.cluster.topic import Topic
 from log_tables.errors import (
     InvalidRecord,
     InvalidTimestamp,
+    InvalidValue,
     LakelogError,
     RecordTooLarge,
     UnknownPartition,
 )
 from log_tables.key_hash import KEY_HASHES, MURMUR3, partition_for_key
+from log_tables.limits import CULPRITS_MAX
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.rows import Records, Rows, as_batch, count_of
@@ -127,15 +129,44 @@ def test_a_part_of_a_request_keeps_its_positions(
             assert values_of(batch.records) == [b"%d" % index for index in batch.positions()]
 
 
-@pytest.mark.parametrize("as_rows", [True, False])
-def test_a_record_that_is_too_large_is_named(as_rows: bool) -> None:
-    rows = Rows([b"x" * LIMIT, b"x" * LIMIT], 0, [None, b"k"])
-    records: Records = rows if as_rows else as_batch(rows)
-    with pytest.raises(RecordTooLarge, match=f"record 1 has {LIMIT + 1} bytes, topic 't' takes {LIMIT}"):
-        Route(topic(), None, STICKY, NOW_US).split(SentRecords(records))
-
-
 BOUNDS = {"message.timestamp.before.max.ms": "2000", "message.timestamp.after.max.ms": "1000"}
+DECLARED = {"value.columns": "n bigint", "value.columns.mode": "refuse"}
+
+
+@pytest.mark.parametrize("as_rows", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "rows", "named", "why"),
+    [
+        (RecordTooLarge, Rows([b"x" * LIMIT] * 4, NOW_US, [None, b"k", None, b""]), None, ""),
+        (RecordTooLarge, Rows([b"", b"x" * 99, b"", b"x" * 10], NOW_US), None, "it has 10 bytes, topic 't'"),
+        (InvalidTimestamp, Rows([b""] * 4, [NOW_US, 0, NOW_US, 2 * NOW_US]), None, "after its arrival"),
+        (InvalidValue, Rows([b"{}", b"1", None, b'{"n":""}'], NOW_US), None, "/n is text, not bigint"),
+        (InvalidRecord, Rows([b"{}"] * 4, NOW_US), [None, COUNT, 0, -1], "no partition -1; use 0 to"),
+    ],
+    ids=["one", "sizes", "times", "values", "partitions"],
+)
+def test_all_records_that_are_to_blame_are_named(
+    as_rows: bool, kind: type[LakelogError], rows: Rows, named: list[int | None] | None, why: str
+) -> None:
+    numbers = named if as_rows or named is None else pa.array(named, pa.int32())
+    part = SentRecords(rows if as_rows else as_batch(rows), numbers, np.array([3, 5, 7, 9]))
+    with pytest.raises(kind, match=r"\Arecord 5: ") as refused:
+        Route(topic(**BOUNDS, **DECLARED), None, STICKY, NOW_US).split(part)
+    culprits = refused.value.details["record_errors"]
+    assert isinstance(culprits, list)
+    assert [each["index"] for each in culprits] == ([5, 9] if why else [5])
+    assert why in culprits[-1]["message"]
+    assert refused.value.message.endswith(" (1 more in record_errors)") == bool(why)
+
+
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_of_very_many_records_to_blame_the_first_are_named(as_rows: bool) -> None:
+    rows = Rows([b"x" * (LIMIT + 1)] * (CULPRITS_MAX + 1), NOW_US)
+    with pytest.raises(RecordTooLarge) as refused:
+        Route(topic(), 0, STICKY, NOW_US).split(SentRecords(rows if as_rows else as_batch(rows)))
+    culprits = refused.value.details["record_errors"]
+    assert isinstance(culprits, list)
+    assert len(culprits) == CULPRITS_MAX
 
 
 def test_a_time_outside_of_the_bounds_of_its_topic_is_refused() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from log_tables.columns.column_bytes import expanded_bytes, may_be_wide, may_expand, widest_items
 from log_tables.columns.declaration import Declaration, parse
 from log_tables.columns.fit import fit
-from log_tables.columns.misfit import first_misfit
+from log_tables.columns.misfit import misfits
 from log_tables.columns.typed_values import typed_values
 from log_tables.limits import EXPANDED_MAX_BYTES, JUDGED_NESTED_MAX_BYTES, MIB, WIDE_COLUMNS_BYTES
 from log_tables.rows import Rows
@@ -68,7 +68,7 @@ def test_every_way_agrees_at_the_bound(declared: str, item_bytes: int, value: by
     row, found = fit(made, declaration)
     assert found == error
     assert (row[0] is None) == bool(more)
-    misfit = first_misfit(Rows([made], 0), declaration)
+    misfit = next(misfits(Rows([made], 0), declaration), None)
     assert (misfit and (misfit.path, misfit.reason)) == (error and ("", error))
     typed = typed_values(pa.array([b"{}", made, None], pa.binary()), declaration)
     assert typed.column(0).to_pylist() == [None, error, None]

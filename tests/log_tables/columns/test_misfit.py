@@ -1,4 +1,4 @@
-"""The first value that does not fit, against the plain rules, value by value."""
+"""Values that do not fit, against the plain rules, value by value."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from log_tables.columns.declaration import parse
 from log_tables.columns.fit import fit
-from log_tables.columns.misfit import first_misfit
+from log_tables.columns.misfit import misfits
 from log_tables.limits import JUDGED_AT_ONCE_BYTES, JUDGED_NESTED_MAX_BYTES, VALUE_DEPTH_MAX
 from log_tables.record import input_batch_from_columns
 from log_tables.rows import Rows
@@ -98,7 +98,7 @@ def test_it_is_the_first_that_does_not_fit(text: str, given_values: list[bytes |
     expected = next(((place, why) for place, why in enumerate(reasons) if why is not None), None)
     batch = input_batch_from_columns(pa.array(given_values, pa.binary()), now_us=0)
     for records in (Rows(given_values, 0), batch, batch.slice(0)):
-        found = first_misfit(records, declaration)
+        found = next(misfits(records, declaration), None)
         assert (found and (found.place, found.reason)) == expected
 
 
@@ -106,20 +106,21 @@ def test_it_is_the_first_that_does_not_fit(text: str, given_values: list[bytes |
 @pytest.mark.parametrize("time", TIMES)
 def test_times_are_judged_as_the_plain_rules_say(time: str, name: str) -> None:
     declaration, value = parse(DECLARATIONS[0]), json.dumps({name: time}).encode()
-    assert (first_misfit(Rows([value], 0), declaration) is None) == (fit(value, declaration)[1] is None)
+    found = next(misfits(Rows([value], 0), declaration), None)
+    assert (found and found.reason) == fit(value, declaration)[1]
 
 
 @pytest.mark.parametrize("last", ["1", "1.5"])
 def test_a_long_value_with_many_items_is_judged_by_the_plain_rules(last: str) -> None:
     value = b'{"a": [%b%b]}' % (b" " * JUDGED_NESTED_MAX_BYTES, last.encode())
-    found = first_misfit(Rows([value], 0), parse(DECLARATIONS[2]))
+    found = next(misfits(Rows([value], 0), parse(DECLARATIONS[2])), None)
     assert (found and found.reason) == fit(value, parse(DECLARATIONS[2]))[1]
 
 
 def test_the_place_counts_on_where_a_batch_is_read_in_parts() -> None:
     large: list[bytes | None] = [b'{"s": "%b"}' % (b"x" * (JUDGED_AT_ONCE_BYTES // 3))] * 7
     batch = input_batch_from_columns(pa.array([*large, None, b'{"s": 1}', b"{"], pa.binary()), now_us=0)
-    found = first_misfit(batch, parse("s string"))
+    found = next(misfits(batch, parse("s string")), None)
     assert found is not None
     assert (found.place, found.path) == (8, "/s")
 
@@ -135,12 +136,12 @@ def test_the_place_counts_on_where_a_batch_is_read_in_parts() -> None:
     ],
 )
 def test_the_path_is_the_pointer_of_the_column(declared: str, value: Any, path: str) -> None:
-    found = first_misfit(Rows([json.dumps(value).encode()], 0), parse(declared))
+    found = next(misfits(Rows([json.dumps(value).encode()], 0), parse(declared)), None)
     assert found is not None
     assert found.path == path
 
 
 def test_no_value_is_in_a_reason() -> None:
-    found = first_misfit(Rows([b'{"n": "secret"}'], 0), parse("n bigint"))
+    found = next(misfits(Rows([b'{"n": "secret"}'], 0), parse("n bigint")), None)
     assert found is not None
     assert "secret" not in found.reason
