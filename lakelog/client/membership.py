@@ -98,7 +98,8 @@ class Membership:
 
     def transact(self, body: bytes, key: str) -> tuple[int, list[tuple[str, int, int | None, int]]]:
         """Commit a transaction by its retry key; its number, and topic, partition, first offset and count of
-        its records. Raises Conflict, NotFound, InvalidRequest: then nothing of it is or will be there.
+        its records. Raises Conflict, NotFound, InvalidRequest: then nothing of it is or will be there; and
+        AccessDenied: then this request has done nothing.
         """
         headers = {"Content-Type": ARROW, "Idempotency-Key": key}
         found = self._send("POST", "/transactions", content=body, headers=headers).json()

@@ -18,18 +18,23 @@ from lakelog.client.outgoing import Headers, check_record, check_target
 from lakelog.client.participant import Participant
 from log_tables.clock import Clock
 from log_tables.errors import (
+    AccessDenied,
     Conflict,
     InvalidArgument,
     InvalidRequest,
+    LakelogError,
     NotAssigned,
     NotFound,
     UnknownPartition,
+    may_be_done,
 )
 from log_tables.limits import PARTITIONS_MAX
 from log_tables.record import binary_array, headers_array, timestamp_array
 
 REFUSED = (Conflict, NotFound, InvalidRequest)
-"""After these errors nothing of the transaction is in the log, or ever will be."""
+"""After these errors nothing of the transaction is in the log, or ever will be. After AccessDenied that holds
+unless an attempt before it may have been done: a credential is looked at before the retry key is.
+"""
 
 
 class Sent(NamedTuple):
@@ -144,6 +149,7 @@ class TransactionManager:
         self._member, self._participant, self._clock = member, participant, clock
         self._open = False
         self._unresolved: _Request | None = None
+        self._may_be_done = False
         self._answered: tuple[str, ...] = ()
 
     @contextmanager
@@ -167,16 +173,18 @@ class TransactionManager:
         self.resolve(patiently)
 
     def resolve(self, patiently: Patiently) -> None:
-        """Learn the result of the last transaction. Raises Conflict, NotFound, InvalidRequest for one that
-        was refused. After any other error the result is not known, and the next call asks again.
+        """Learn the result of the last transaction. Raises Conflict, NotFound, InvalidRequest, AccessDenied
+        for one that was refused. After any other error, and after an AccessDenied for one that may have been
+        done before it, the result is not known, and the next call asks again.
         """
         if self._unresolved is None:
             return
         try:
             patiently(self._send)
-        except REFUSED:
-            self._unresolved = None
-            self._participant.restart()
+        except (*REFUSED, AccessDenied) as error:
+            if not (self._may_be_done and isinstance(error, AccessDenied)):
+                self._unresolved = None
+                self._participant.restart()
             raise
 
     def _begin(self, transaction: Transaction) -> None:
@@ -191,12 +199,16 @@ class TransactionManager:
         if len(transaction) or offsets:
             key = self._clock.unique_id()
             body = transaction.body(state.known_generation, offsets, self._answered)
-            self._unresolved = _Request(transaction, body, key, offsets)
+            self._unresolved, self._may_be_done = _Request(transaction, body, key, offsets), False
 
     def _send(self) -> None:
         request = self._unresolved
         assert request is not None
-        number, sent = self._member.transact(request.body, request.key)
+        try:
+            number, sent = self._member.transact(request.body, request.key)
+        except LakelogError as error:
+            self._may_be_done = self._may_be_done or may_be_done(error)
+            raise
         self._unresolved, self._answered = None, (request.key,)
         request.transaction.number, request.transaction.offsets = (
             number,

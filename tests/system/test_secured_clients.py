@@ -303,6 +303,17 @@ def test_a_program_does_its_work_or_hears_what_is_missing(world: World, name: st
     check(world, name, *PROGRAMS[name])
 
 
+def test_records_of_a_transaction_that_is_denied_come_again(world: World) -> None:
+    send(asked_by(world, PRODUCER))
+    make_group(world)
+    asked = asked_by(world, CONSUMER)
+    with Consumer(group_id=NAME, topics=[NAME], auto_commit=False, **asked.options) as consumer:  # type: ignore[arg-type]
+        for _ in range(2):
+            assert consumer.poll(30_000)["offset"][0].as_py() == 0
+            with pytest.raises(AuthorizationFailed, match="may not WRITE"), consumer.transaction() as made:
+                made.send(NAME, b"v")
+
+
 def test_a_query_says_why_its_progress_is_not_committed(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

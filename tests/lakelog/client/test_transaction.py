@@ -8,6 +8,7 @@ import pytest
 import lakelog
 from lakelog.client.transaction import Sent
 from log_tables.errors import (
+    AuthorizationFailed,
     InvalidArgument,
     OutcomeUnknown,
     RecordTooLarge,
@@ -124,14 +125,18 @@ def test_the_work_of_who_was_rebalanced_meanwhile_is_done_again(scene: Scene) ->
 
 
 class Lossy(httpx.BaseTransport):
-    """A network that loses the answers to transactions, as often as it is told to."""
+    """A network that loses the answers to transactions, as often as it is told to, and then denies some."""
 
-    def __init__(self, losses: int) -> None:
-        self._inner, self.losses = httpx.HTTPTransport(), losses
+    def __init__(self, losses: int, denials: int = 0) -> None:
+        self._inner, self.losses, self._denials = httpx.HTTPTransport(), losses, denials
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
+        is_transaction = request.url.path.endswith("/transactions")
+        if is_transaction and self.losses == 0 and self._denials > 0:
+            self._denials -= 1
+            return httpx.Response(403, text="a proxy wants another credential")
         answer = self._inner.handle_request(request)
-        if request.url.path.endswith("/transactions") and self.losses > 0:
+        if is_transaction and self.losses > 0:
             self.losses -= 1
             answer.read()
             raise httpx.ReadError("the answer was lost, on purpose")
@@ -157,3 +162,17 @@ def test_what_became_of_a_transaction_is_known_before_the_consumer_goes_on(scene
         assert reading.poll(30_000).num_rows == 1
         assert transaction.offsets == (Sent(scene.results, 0, 0, 1),)
     assert scene.values() == [[1], []]
+
+
+@pytest.mark.parametrize("losses", [0, 1])
+def test_a_denial_says_what_became_of_a_transaction_unless_an_answer_was_lost_before(
+    scene: Scene, losses: int
+) -> None:
+    with consumer(scene, transport=Lossy(losses, denials=1)) as reading:
+        assert reading.poll(30_000).num_rows == 3
+        with pytest.raises(AuthorizationFailed), reading.transaction() as transaction:
+            transaction.send(scene.results, b"1", partition=0)
+        scene.gateway.produce(scene.source, "d")
+        assert reading.poll(30_000).num_rows == (1 if losses else 4)
+        assert len(transaction.offsets) == losses
+    assert scene.values() == [[1] if losses else [], []]
