@@ -1,8 +1,8 @@
-"""The audit of a gateway that stops, and cannot reach the one that leads the audit log."""
+"""The audit of a gateway that stops, and cannot ask the one that leads the audit log, or distrusts it."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,12 @@ from api.process.audit_duty import AuditDuty
 from api.process.server import open_gateway
 from coordinator.access.principal import Principal, RequestContext
 from ingest.settings import Settings
+from lakelog import Client, Credential
 from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.layout import AUDIT, partition_directory, topic_directory
 from tests.kit.audits import audit_rows, short, wait_for_audit
-from tests.kit.gateway import NEVER_MS
+from tests.kit.certificates import Authority
+from tests.kit.gateway import NEVER_MS, RunningGateway, running_gateway
 from tests.kit.secured import Secured, bearer
 from tests.kit.served import served
 
@@ -92,3 +94,36 @@ def test_events_that_no_store_takes_are_counted_in_the_log(
     assert len(said) == 1
     assert said[0].exc_info is None
     assert "None" not in said[0].message
+
+
+def test_gateways_that_do_not_trust_one_another_lose_no_event(tmp_path: Path) -> None:
+    """One leads the audit log, and the other stops beside it."""
+    root = tmp_path / "root"
+    root.mkdir()
+    secured = Secured(root)
+    credential = Credential.api_key(secured.key())
+    gateways: dict[str, RunningGateway] = {}
+    with ExitStack() as stack:
+        for name in ("leads", "leaves"):
+            authority = Authority(tmp_path, name)
+            pair = authority.pair(f"of-{name}")
+            settings = {
+                "ssl_certfile": pair.certfile,
+                "ssl_keyfile": pair.keyfile,
+                "peer_ca_certs": authority.ca_file,
+                "authentication_methods": "api-key",
+                "leader_timeout_ms": NEVER_MS,
+            }
+            gateways[name] = stack.enter_context(running_gateway(root, **settings))
+            trusted = authority.trusted()
+            with Client(gateways[name].url, credential=credential, ssl_context=trusted) as client:
+                client.create_topic(name)
+            if name == "leads":
+                wait_for_audit(root, "operation = 'CreateTopics'")
+        for name in ("leaves", "leads"):
+            gateways[name].stop()
+    found = audit_rows(root, "operation = 'CreateTopics'")
+    assert sorted(short(found, "resource_name", "gateway")) == [
+        (name, gateways[name].url) for name in ("leads", "leaves")
+    ]
+    assert audit_rows(root, "kind = 'loss'") == []
