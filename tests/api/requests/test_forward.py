@@ -1,0 +1,83 @@
+"""A leader whose store fails is asked once, and another gateway passes on what it says."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+from pathlib import Path
+
+import httpx
+
+from coordinator.brokers.leadership import preferred_leaders
+from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_admin import create_topic
+from log_tables.error_codes import RETRIABLE
+from log_tables.store.store import Store
+from log_tables.testing import WRITES, Fault, FaultyStore, refused
+from tests.kit.served import Served, served
+from tests.kit.support import WAIT_S
+
+FAILURES = 100
+
+
+class Two:
+    """Two gateways. The first leads a topic and coordinates a group, and keeps both; its store is `store`."""
+
+    def __init__(self, leader: Served, other: Served, store: FaultyStore) -> None:
+        self.leader, self.other, self.store = leader, other, store
+        self.topic = self.group = ""
+
+    async def begin(self) -> None:
+        cluster, shards = self.leader.gateway.cluster, self.leader.gateway.shard_manager
+        for number in count():
+            self.topic = f"t{number}"
+            if self._stays(create_topic(cluster, self.topic, 1), 0):
+                break
+        for number in count():
+            self.group = f"g{number}"
+            if self._stays(*await shards.partition_for(self.group)):
+                break
+        for act in (self.commit, self.produce):
+            for at in (self.leader, self.other):
+                assert (await act(at)).is_success
+
+    def _stays(self, topic: Topic, partition: int) -> bool:
+        """Whether the gateways leave it to the first one."""
+        own = self.leader.gateway.brokers.id
+        brokers = tuple(sorted((own, self.other.gateway.brokers.id)))
+        return preferred_leaders(topic.topic_id, topic.partition_count, brokers)[partition] == own
+
+    async def commit(self, at: Served) -> httpx.Response:
+        body = {"offsets": [{"topic": self.topic, "partition": 0, "offset": 0}]}
+        return await at.client.put(f"/consumers/{self.group}/offsets", json=body)
+
+    async def produce(self, at: Served) -> httpx.Response:
+        return await at.produce(self.topic, {"value": 1}, partition=0)
+
+    async def check(self, act: Callable[[Served], Awaitable[httpx.Response]], path: str) -> None:
+        """The leader, whose store takes nothing at `path` now, is asked once by the other gateway."""
+        began = len(self.store.calls)
+        self.store.faults = [Fault(number, refused, WRITES, path) for number in range(1, FAILURES)]
+        answer = await asyncio.wait_for(act(self.other), WAIT_S)
+        self.store.faults = []
+        assert answer.status_code == 503, answer.text
+        assert answer.json()["error_code"] == RETRIABLE
+        assert "the store refused" in answer.json()["message"]
+        calls = [each for each in self.store.calls[began:] if each.operation in WRITES and path in each.path]
+        assert len(calls) == 1, calls
+
+
+def test_a_failing_store_of_the_leader_is_told_from_a_gateway_that_does_not_lead(tmp_path: Path) -> None:
+    stores: list[FaultyStore] = []
+
+    def faulty(store: Store) -> Store:
+        stores.append(FaultyStore(store))
+        return stores[0]
+
+    async def run() -> None:
+        async with served(tmp_path, wrap=faulty) as leader, served(tmp_path) as other:
+            two = Two(leader, other, stores[0])
+            await two.begin()
+            await two.check(two.commit, "topics/__consumer_offsets/")
+            await two.check(two.produce, f"topics/{two.topic}/")
+
+    asyncio.run(run())
