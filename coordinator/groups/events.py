@@ -102,10 +102,13 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """An offset to commit, that of the next record to read, and the member's note with it."""
+    """An offset to commit, that of the next record to read, and the member's note with it; and the leader
+    epoch that a Kafka client knows of the record before (KIP-320).
+    """
 
     offset: int
     metadata: str = ""
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

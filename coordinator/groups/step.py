@@ -375,7 +375,7 @@ def with_offsets(
     Raises UnknownTopic, UnknownPartition, InvalidTopicName.
     """
     made = {
-        at: OffsetValue(place.offset, group.check(at).topic_id, place.metadata, at_ms, by)
+        at: OffsetValue(place.offset, group.check(at).topic_id, place.metadata, at_ms, by, place.leader_epoch)
         for at, place in offsets.items()
     }
     records: Records = [(OffsetKey(group.id, *at), committed) for at, committed in made.items()]

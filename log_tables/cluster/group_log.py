@@ -163,11 +163,12 @@ SPARK_METADATA = "spark"
 """The metadata of offsets that a Spark query reports, by which it is told from a group of consumers."""
 
 
-class OffsetValue(msgspec.Struct, frozen=True):
+class OffsetValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """A committed offset: that of the next record to read, of the topic with the id `topic_id`.
 
     `committed_ms` is the time of the commit in milliseconds since 1970. `member` is the member that made it;
-    it is empty for a tool or a Spark query.
+    it is empty for a tool or a Spark query. `leader_epoch` is what a Kafka client has committed with it
+    (KIP-320), which nothing here goes by.
     """
 
     offset: int
@@ -175,6 +176,7 @@ class OffsetValue(msgspec.Struct, frozen=True):
     metadata: str = ""
     committed_ms: int = 0
     member: str = ""
+    leader_epoch: int = -1
 
 
 class TransactionsValue(msgspec.Struct, frozen=True):

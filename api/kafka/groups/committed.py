@@ -81,7 +81,9 @@ def _asked(door: Door, client: Client, request: OffsetCommitRequest, version: in
         refusal = _refusal(client, name)
         for each in topic.partitions:
             if refusal is None:
-                place = OffsetAndMetadata(each.committed_offset, each.committed_metadata or "")
+                place = OffsetAndMetadata(
+                    each.committed_offset, each.committed_metadata or "", each.committed_leader_epoch
+                )
                 asked.offsets[TopicPartition(name, each.partition_index)] = place
             else:
                 asked.codes[_key(topic), each.partition_index] = refusal
@@ -232,7 +234,6 @@ async def _fetched(
             return _all(door, client, group)
         return [_of_topic(door, client, group, each) for each in asked.topics]
 
-    is_wide = len(group.offsets) if asked.topics is None else has_more(asked, KAFKA_INLINE_ELEMENTS)
     is_wide = has_more(asked, KAFKA_INLINE_ELEMENTS) or (
         asked.topics is None and len(group.offsets) > KAFKA_INLINE_ELEMENTS
     )
@@ -293,7 +294,7 @@ def _offset(
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=NO_OFFSET if found is None else found.offset,
-        committed_leader_epoch=NO_LEADER_EPOCH,
+        committed_leader_epoch=NO_LEADER_EPOCH if found is None else found.leader_epoch,
         metadata="" if found is None else found.metadata,
         error_code=code,
     )
