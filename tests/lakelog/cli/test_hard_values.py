@@ -1,14 +1,19 @@
 """Hard values by every way in have the same bytes and the same time, or are refused by all.
 
-Each way is its own code up to the records, without a process. The tests state where a way differs.
+Each way is its own code up to the records, without a process; Spark's sink alone has Spark and a gateway.
+The tests state where a way differs.
 """
 
+import json
+import math
 from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from api.kafka.records.errors import InvalidBatch
@@ -23,11 +28,16 @@ from ingest.buffer import Buffer
 from lakelog.cli.rows import Fill, read
 from lakelog.cli.source import Format as FileFormat
 from lakelog.cli.source import Source
+from lakelog.client.client import Client
 from log_tables.errors import InvalidRequest
 from log_tables.record import Record
 from log_tables.rows import Records
+from tests.kit.gateway import RunningGateway
 from tests.kit.produce import stream
 from tests.kit.record_batches import Sent, kafka_python_batch, logged
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NOW_US = 1_700_000_000_000_123
 Pair = tuple[bytes | None, bytes | None]
@@ -180,6 +190,47 @@ def test_a_file_of_csv_has_the_values_of_the_body(
         assert by_body == (in_file or None), body
 
 
+def by_parquet(path: Path, column: pa.Array) -> list[Pair]:
+    """A row of one column `k`."""
+    pq.write_table(pa.table({"k": column}), path)
+    return [(row.key, row.value) for row in read(Source(path, FileFormat.PARQUET, True), Fill("k", *FILL))]
+
+
+FILL = (None, None, 2**30)
+
+
+def test_a_row_of_parquet_has_the_text_of_its_field_or_is_refused(tmp_path: Path) -> None:
+    """A text of Parquet has no quotes and no escapes, and may have what JSON and CSV have to escape."""
+    inside = [text[1:-1] for text in JSON_TEXTS if text.startswith(b'"')]
+    for field in [*FIELDS, *inside]:
+        column = pa.array([field]).view(pa.string())
+        found = outcome(partial(by_parquet, tmp_path / "f", column))
+        if field.decode(errors="ignore").encode() != field:
+            assert found is None, "it is not UTF-8"
+            continue
+        ((key, value),) = found or []
+        assert value == b'{"k":%b}' % (key or b"")
+        assert json.loads(key or b"") == field.decode()
+
+
+def test_a_row_of_parquet_has_the_number_or_object_of_the_line_or_is_refused(tmp_path: Path) -> None:
+    """But that a column has one type: a number without a fraction or in 64 bits is a double there."""
+    for text in JSON_TEXTS:
+        line = outcome(partial(by_file, tmp_path / "f", FileFormat.NDJSON, b'{"k":%b}' % text))
+        if line is None or text.startswith((b'"', b"[[", b"{}")):
+            continue  # texts are above; a Parquet file is not so deep, and has no struct without fields
+        sent: Any = json.loads(text)
+        if isinstance(sent, int) and abs(sent) >= 2**63:
+            sent = float(sent)
+        found = outcome(partial(by_parquet, tmp_path / "f", pa.array([sent])))
+        if isinstance(sent, float) and math.isinf(sent):
+            assert found is None, "it is more than a double holds"
+            continue
+        ((key, value),) = found or []
+        assert value == b'{"k":%b}' % (key or b"")
+        assert repr(json.loads(key or b"")) == repr(sent), "the sign of a zero, too"
+
+
 TIMES_MS = [-1_001, -2, -1, 0, 1, 253_402_300_799_000, 253_402_300_799_001, -62_135_596_800_000, -(10**16)]
 
 
@@ -198,6 +249,11 @@ def test_a_time_is_the_same_by_every_way_and_minus_one_is_the_append(time_ms: in
         rows = read(Source(tmp_path / "f", FileFormat.NDJSON, True), Fill(None, None, "t", 2**20))
         return arrow(pa.array([row.timestamp_ms for row in rows], pa.timestamp("ms")))
 
+    def parquet() -> list[Record]:
+        pq.write_table(pa.table({"t": pa.array([time_ms], pa.timestamp("ms"))}), tmp_path / "p")
+        rows = read(Source(tmp_path / "p", FileFormat.PARQUET, True), Fill(None, None, "t", 2**20))
+        return arrow(pa.array([row.timestamp_ms for row in rows], pa.timestamp("ms")))
+
     ways: dict[str, Callable[[], list[Record]]] = {
         "v2": lambda: logged(v2.decode_records(b'{"records": [{%b}]}' % plain, Format.JSON, NOW_US).records),
         "transaction": lambda: by_transaction(b'{"records": [{"topic": "t", %b}]}' % plain),
@@ -206,6 +262,7 @@ def test_a_time_is_the_same_by_every_way_and_minus_one_is_the_append(time_ms: in
         "integers of Arrow": lambda: arrow(pa.array([time_ms], pa.int64())),
         "times of Arrow": lambda: arrow(pa.array([time_ms], pa.timestamp("ms"))),
         "a file": file,
+        "a file of Parquet": parquet,
         "Kafka": lambda: logged(
             decode_kafka(kafka_python_batch([Sent(None, b"1", time_ms)]), 2**20, NOW_US).records
         ),
@@ -223,3 +280,36 @@ def test_a_time_is_the_same_by_every_way_and_minus_one_is_the_append(time_ms: in
     inside = -62_135_596_800_000 <= time_ms <= 253_402_300_799_000
     time_us = NOW_US if time_ms == -1 else time_ms * 1_000
     assert found == dict.fromkeys(ways, time_us if inside else None)
+
+
+@pytest.mark.spark
+def test_spark_writes_each_value_and_time_as_the_row_has_it(
+    spark: "SparkSession", gateway: RunningGateway
+) -> None:
+    """Bytes are bytes, as with Kafka's clients: nothing reads their JSON, and bad UTF-8 stays what it is."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    texts = [*JSON_TEXTS, *FIELDS, b"", None]
+    times_ms = [each for each in TIMES_MS if -62_135_596_800_000 <= each <= 253_402_300_799_000]
+    rows = [(number, text, times_ms[number % len(times_ms)]) for number, text in enumerate(texts)]
+    frame = spark.createDataFrame(rows, "number int, bytes binary, ms long").coalesce(1).sort("number")
+    written = frame.select(
+        F.col("bytes").cast("string").alias("key"),
+        F.col("bytes").alias("value"),
+        F.array(F.struct(F.lit("h").alias("key"), F.col("bytes").alias("value"))).alias("headers"),
+        F.timestamp_micros(F.col("ms") * 1_000).alias("timestamp"),
+        F.lit(0).alias("partition"),
+    )
+    topic = gateway.create_topic("hard-values-of-spark")
+    options = {"path": gateway.data, "gateway": gateway.url, "topic": topic}
+    written.write.format("lakelog").mode("append").options(**options).save()
+    with Client(gateway.url) as client:
+        found = list(client.read(topic, 0))
+    assert [(each.key, each.value, *each.headers) for each in found] == [
+        (text, text, ("h", text)) for text in texts
+    ]
+    for each, (*_, time_ms) in zip(found, rows, strict=True):
+        if time_ms == -1:
+            assert (each.timestamp_us or 0) > NOW_US, "it has the time of the append"
+        else:
+            assert each.timestamp_us == time_ms * 1_000
