@@ -22,6 +22,7 @@ from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import pending_files
 from log_tables.cluster.sweep import sweep
+from log_tables.counts import counted
 from log_tables.errors import LakelogError
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, REPLACED_FILE_RETENTION_MS, TIDY_TOMBSTONES
@@ -203,9 +204,9 @@ def preview(cluster: Cluster, step: TidyStep) -> str | None:
         return None
     size = sum(file.size for file in staged)
     return (
-        f"{step}: {commits} files of the log, {found.deleted} unreferenced files "
+        f"{step}: {counted(commits, 'file')} of the log, {counted(found.deleted, 'unreferenced file')} "
         f"({found.deleted_bytes:,} bytes); mark {found.marked}, {found.waiting} are waiting"
-        + (f"; {len(staged)} staged files ({size:,} bytes)" if staged else "")
+        + (f"; {counted(len(staged), 'staged file')} ({size:,} bytes)" if staged else "")
     )
 
 

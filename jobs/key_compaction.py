@@ -17,6 +17,7 @@ from jobs.state import PartitionState, partition_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import is_internal
+from log_tables.counts import counted
 from log_tables.limits import COMPACTED_SEGMENT_BYTES, DIRTY_RECORDS_MIN
 from log_tables.segments.cleaner import Cleaning, cleanable, groups, is_dirty
 from log_tables.segments.key_shuffle import Borders, KeyGroup
@@ -69,7 +70,7 @@ class CompactStep:
         return self.inputs[0].base_offset, self.inputs[-1].last_offset
 
     def __str__(self) -> str:
-        return f"compact {len(self.inputs)} segments ({self.records:,} records) by key"
+        return f"compact {counted(len(self.inputs), 'segment')} ({counted(self.records, 'record')}) by key"
 
 
 def plan(

@@ -15,6 +15,7 @@ from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
+from log_tables.counts import counted
 from log_tables.errors import LakelogError
 from log_tables.limits import TIMESTAMP_MIN_US
 from log_tables.record import timestamp_text
@@ -50,8 +51,8 @@ class ExpireStep:
 
     def __str__(self) -> str:
         return (
-            f"delete {self.segments} segments ({self.records:,} records, {self.size_bytes:,} bytes) below "
-            f"offset {self.before}"
+            f"delete {counted(self.segments, 'segment')} ({counted(self.records, 'record')}, "
+            f"{self.size_bytes:,} bytes) below offset {self.before}"
         )
 
 

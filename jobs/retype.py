@@ -15,6 +15,7 @@ from jobs.state import PartitionState, store_of, table_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.columns.declaration import Declaration
+from log_tables.counts import counted
 from log_tables.limits import REWRITTEN_FILES_MAX
 from log_tables.segments.rewrite import RetypeTask, commit_retype, run_retype
 from log_tables.table.snapshot import Segment, Snapshot
@@ -47,8 +48,8 @@ class RetypeStep:
     def __str__(self) -> str:
         where = " in the remote root" if self.remote else ""
         return (
-            f"retype {len(self.inputs)} segments ({self.size_bytes:,} bytes) from offset "
-            f"{self.inputs[0].base_offset}{where} to {len(self.columns.columns)} columns"
+            f"retype {counted(len(self.inputs), 'segment')} ({self.size_bytes:,} bytes) from offset "
+            f"{self.inputs[0].base_offset}{where} to {counted(len(self.columns.columns), 'column')}"
         )
 
 

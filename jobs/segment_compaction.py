@@ -12,6 +12,7 @@ from jobs.state import PartitionState, store_of, table_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
+from log_tables.counts import counted
 from log_tables.limits import LAST_MERGE_GROWTH, MERGE_GROWTH, REWRITTEN_FILES_MAX
 from log_tables.segments.rewrite import MergeTask, commit_merge, run_merge
 from log_tables.table.snapshot import Segment
@@ -108,7 +109,7 @@ class MergeStep:
     def __str__(self) -> str:
         where = " in the remote root" if self.remote else ""
         return (
-            f"merge {len(self.inputs)} segments ({self.size_bytes:,} bytes) from offset "
+            f"merge {counted(len(self.inputs), 'segment')} ({self.size_bytes:,} bytes) from offset "
             f"{self.inputs[0].base_offset}{where}"
         )
 

@@ -17,6 +17,7 @@ from jobs.segment_compaction import runs
 from jobs.state import PartitionState, remote_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
+from log_tables.counts import counted
 from log_tables.limits import MIB
 from log_tables.partition.tier import CopyTask, run_copy
 from log_tables.table.snapshot import Segment
@@ -56,8 +57,8 @@ class MoveStep:
 
     def __str__(self) -> str:
         return (
-            f"move {len(self.segments)} segments ({self.size_bytes:,} bytes) to the remote root, delete "
-            f"{self.expired} there"
+            f"move {counted(len(self.segments), 'segment')} ({self.size_bytes:,} bytes) to the remote root, "
+            f"delete {self.expired} there"
         )
 
 

@@ -26,6 +26,7 @@ from coordinator.groups.classic.consumer_protocol import CONSUMER, subscribed_to
 from coordinator.groups.group import Group, GroupMember
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import SPARK_METADATA, OffsetValue
+from log_tables.counts import counted
 from log_tables.sql.lag import Lag
 from log_tables.topic_partition import TopicPartition
 
@@ -138,7 +139,7 @@ async def delete(request: Request, here: Here, asked: Authorized, group: str) ->
     facts = [ChangedValue("members", number(found.size), "0")] if found.size else []
     facts += [ChangedValue(f"committed in {at}", number(found.offsets[at].offset), "–") for at in shown[:100]]
     if len(shown) > 100:
-        facts.append(ChangedValue(f"committed in {len(shown) - 100:,} more partitions", "…", "–"))
+        facts.append(ChangedValue(f"committed in {counted(len(shown) - 100, 'other partition')}", "…", "–"))
     change = Change(
         f"Delete the group {group}",
         "DELETE",

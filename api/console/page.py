@@ -21,6 +21,7 @@ from api.requests.credential import cookie_of
 from api.requests.route_gateway import gateway
 from coordinator.access.principal import ANONYMOUS
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
+from log_tables.counts import counted
 from log_tables.version import VERSION
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def _environment() -> "Environment":
     )
     made.filters |= {
         "number": number,
+        "counted": counted,
         "size": size,
         "duration": duration,
         "moment": moment,

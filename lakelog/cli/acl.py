@@ -16,10 +16,10 @@ from lakelog.cli.common import (
     cluster_at,
     connect,
     console,
-    counted,
     print_json,
     print_table,
 )
+from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakelog.cli.common import as_text_row, console, print_table, printable, shown
+from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ ROWS_SHOWN_MAX = 1_000
 """Rows of a table on a terminal; nobody reads more, and laying them out takes long."""
 
 _GAP = 2
+_OF_EXPLAIN = ["plan_type", "plan"]
+"""The columns of an EXPLAIN, whose rows are plans of many lines."""
 
 
 class AnswerFormat(StrEnum):
@@ -141,14 +144,16 @@ def _print_rows(answer: "pa.RecordBatchReader") -> None:
     terminal = sys.stdout.isatty()
     listed = [*islice(rows, ROWS_SHOWN_MAX if terminal else None)]
     rest = sum(1 for _ in rows)
-    if not terminal:
+    if not terminal and names == _OF_EXPLAIN:
+        _print_plans(listed)
+    elif not terminal:
         _print_unbroken(names, listed)
     elif _width(names, listed) > console().width:
         _print_vertically(names, listed)
     else:
         print_table(names, listed)
-    more = f"({rest} more rows; --format csv prints all)"
-    console().print(more if rest else f"({len(listed)} {'row' if len(listed) == 1 else 'rows'})")
+    more = f"({counted(rest, 'more row')}; --format csv prints all)"
+    console().print(more if rest else f"({counted(len(listed), 'row')})")
 
 
 def _width(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
@@ -174,6 +179,12 @@ def _print_unbroken(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None
             for text, width, number in zip(line, widths, numbers, strict=True)
         )
         print((" " * _GAP).join(padded).rstrip())
+
+
+def _print_plans(plans: Sequence[Sequence[Any]]) -> None:
+    """A step of a plan a line, as EXPLAIN has it."""
+    for kind, plan in plans:
+        print(f"{printable(kind)}\n{printable(plan).rstrip()}")
 
 
 def _print_vertically(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -161,11 +161,6 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS).encode(errors="backslashreplace").decode()
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 partition`, `2 partitions`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def as_text(name: str, value: Any) -> dict[str, Any]:
     """`value` under its name, with bytes as text. Bytes that are not UTF-8 stay bytes, which JSON has as
     base64, under the name `<name>_base64`.

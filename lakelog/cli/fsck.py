@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from lakelog.cli.common import Data, Json, console, existing_root, print_json, print_table
+from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
 
 
@@ -59,7 +60,7 @@ def fsck(
         for doubt in report.doubts:
             console().print(f"PERHAPS: {doubt}")
         console().print(
-            "every invariant holds" if not report.problems else f"{len(report.problems)} problems"
+            "every invariant holds" if not report.problems else counted(len(report.problems), "problem")
         )
     if report.problems:
         raise typer.Exit(1)

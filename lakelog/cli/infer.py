@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, console, counted, print_json
+from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, console, print_json
+from log_tables.counts import counted
 
 if TYPE_CHECKING:
     from lakelog.client.client import Client

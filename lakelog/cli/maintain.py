@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.common import Data, Json, console, counted, pairs, print_json, print_table, progress_console
+from lakelog.cli.common import Data, Json, console, pairs, print_json, print_table, progress_console
 from log_tables.clock import SystemClock, timer
+from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, LakelogError
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class _LogReport(_Report):
         _log.log(level, "%s", _sentence(outcome), extra={"fields": _row(outcome)})
 
     def done(self, partitions: int, seconds: float) -> None:
-        _log.info("%d partitions changed in %.1f s", partitions, seconds)
+        _log.info("%s changed in %.1f s", counted(partitions, "partition"), seconds)
 
     def problem(self, text: str) -> None:
         _log.error("%s", text)

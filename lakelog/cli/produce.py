@@ -17,7 +17,6 @@ from lakelog.cli.common import (
     Wait,
     connect,
     console,
-    counted,
     pairs,
     print_json,
     progress_console,
@@ -26,6 +25,7 @@ from lakelog.cli.common import (
 from lakelog.cli.record_format import unescaped
 from lakelog.cli.source import STDIN, Format, source
 from log_tables.clock import SystemClock
+from log_tables.counts import counted
 from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, OutcomeUnknown
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from lakelog.cli.common import CommandGroup, Data, Json, console, counted, pairs, print_json, progress_console
+from lakelog.cli.common import CommandGroup, Data, Json, console, pairs, print_json, progress_console
+from log_tables.counts import counted
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from lakelog.cli.common import iso_ms
 from lakelog.cli.source import Format, Source, opened
+from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, RecordTooLarge
 from log_tables.json_values import json_rows
 from log_tables.limits import LINE_MAX_BYTES, TIMESTAMP_BOUNDS, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
@@ -69,7 +70,7 @@ def read(source: Source, fill: Fill, skip: int = 0) -> Iterator[Row]:
             yield row._replace(value=None) if is_tombstone else row
     if seen < skip:
         raise InvalidArgument(
-            f"{source.file} has {seen} records, so --skip {skip} leads beyond its end; skip fewer"
+            f"{source.file} has {counted(seen, 'record')}, so --skip {skip} leads beyond its end; skip fewer"
         )
 
 

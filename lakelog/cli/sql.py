@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from lakelog.cli.answer_format import AnswerFormat, print_answer
-from lakelog.cli.common import Data, counted, existing_file, existing_root
+from lakelog.cli.common import Data, existing_file, existing_root
 from lakelog.cli.source import STDIN
+from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
 
 

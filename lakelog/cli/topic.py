@@ -13,12 +13,12 @@ from lakelog.cli.common import (
     Wait,
     connect,
     console,
-    counted,
     pairs,
     print_json,
     print_table,
 )
 from lakelog.cli.infer import infer
+from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from lakelog.client.async_dispatch import AsyncDispatch
 from lakelog.client.common_producer import CommonProducer
 from lakelog.client.delivery import RecordMetadata
 from lakelog.client.outgoing import Headers
+from log_tables.counts import counted
 from log_tables.errors import LakelogError
 
 _log = logging.getLogger(__name__)
@@ -111,7 +112,6 @@ def _abandoned(accumulator: Accumulator) -> None:
     )
     if waiting:
         _log.error(
-            "a producer was not closed, and %d records that wait in it may be lost; close it, or use it in "
-            "an async with block",
-            waiting,
+            "a producer was not closed, and %s in it may be lost; close it, or use it in an async with block",
+            counted(waiting, "record"),
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, LakelogError
 
 _log = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ class BatchResult:
         # As asyncio does: an error that nobody can ask for any more is not swallowed.
         if self.error is not None and self.unobserved:
             _log.error(
-                "%d records for topic %s are not delivered: %s", self.unobserved, self.topic, self.error
+                "topic %s did not get %s: %s", self.topic, counted(self.unobserved, "record"), self.error
             )
 
 
@@ -213,7 +214,8 @@ class Undelivered:
 
 def _counted(first: Exception, count: int) -> Exception:
     """A new error of the kind of `first`, with the number of records that failed."""
-    message = f"{count} record{'s were' if count > 1 else ' was'} not delivered; the first: {first}"
+    verb = "was" if count == 1 else "were"
+    message = f"{counted(count, 'record')} {verb} not delivered; the first: {first}"
     if isinstance(first, LakelogError):
         return type(first)(message, **{**first.details, "records": count})
     error = LakelogError(message, records=count)

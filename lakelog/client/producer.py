@@ -14,6 +14,7 @@ from lakelog.client.common_producer import CommonProducer
 from lakelog.client.delivery import Delivery, RecordMetadata
 from lakelog.client.dispatch import Dispatch
 from lakelog.client.outgoing import Headers
+from log_tables.counts import counted
 from log_tables.errors import LakelogError
 
 __all__ = ["Producer", "RecordMetadata"]
@@ -122,7 +123,6 @@ def _abandon(dispatch: Dispatch) -> None:
     warnings.warn("a lakelog.Producer was not closed; use it in a with block", ResourceWarning, stacklevel=2)
     if waiting:
         _log.error(
-            "a producer was not closed, and %d records that wait in it may be lost; close it, or use it in a "
-            "with block",
-            waiting,
+            "a producer was not closed, and %s in it may be lost; close it, or use it in a with block",
+            counted(waiting, "record"),
         )

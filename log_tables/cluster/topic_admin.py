@@ -22,6 +22,7 @@ from log_tables.cluster.remote_admin import check_remote_root, check_untiered, m
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.columns.declaration import Declaration, check_count, parse
+from log_tables.counts import counted
 from log_tables.errors import (
     AlreadyExists,
     Damaged,
@@ -202,7 +203,7 @@ def check_growth(name: str, partitions: int, count: int) -> None:
     _check_partitions(count)
     if count <= partitions:
         raise InvalidArgument(
-            f"topic {name!r} has {partitions} partitions and cannot have {count}; name a larger "
+            f"topic {name!r} has {counted(partitions, 'partition')} and cannot have {count}; name a larger "
             "number, as partitions can only be added"
         )
 

@@ -6,6 +6,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import check_finished, note_location
 from log_tables.cluster.topic_fold import settle
+from log_tables.counts import counted
 from log_tables.errors import Conflict, CorruptLog, InvalidArgument
 from log_tables.layout import PROPERTY_REMOTE_OWNER, PROPERTY_REMOTE_ROOT
 from log_tables.root.inspection import inspect
@@ -62,8 +63,9 @@ def _check_whole(cluster: Cluster) -> None:
     problems = inspect(cluster).problems
     if problems:
         raise CorruptLog(
-            f"this root is not whole: {problems[0]} ({len(problems)} problems, which `lakelog fsck` lists); "
-            "copy it again with `lakelog root copy`, or use --force to adopt it as it is"
+            f"this root is not whole: {problems[0]} ({counted(len(problems), 'problem')}, which "
+            "`lakelog fsck` lists); copy it again with `lakelog root copy`, or use --force to adopt it as it "
+            "is"
         )
 
 

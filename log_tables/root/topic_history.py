@@ -7,6 +7,7 @@ from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
 from log_tables.cluster.metadata_log import BrokerRecord, TopicRecord
 from log_tables.cluster.metadata_log import decode as decode_record
 from log_tables.columns.declaration import parse
+from log_tables.counts import counted
 from log_tables.errors import LakelogError
 from log_tables.limits import PARTITIONS_MAX
 from log_tables.record import Record
@@ -60,7 +61,7 @@ class TopicHistory:
         if owners:
             yield f"gives topic {name} the id of topic {owners[0]}"
         if not 1 <= topic.partitions <= PARTITIONS_MAX:
-            yield f"gives topic {name} {topic.partitions} partitions"
+            yield f"gives topic {name} {counted(topic.partitions, 'partition')}"
         times = topic.deleted.values()
         if max([0, *topic.deleted]) > topic.incarnation or min([0, *times]) < 0:
             yield f"says of topic {name} that incarnations {topic.deleted} were deleted"
@@ -85,7 +86,7 @@ def _step(before: TopicRecord, topic: TopicRecord) -> Iterator[str]:
     if topic.topic_id != before.topic_id:
         yield f"gives topic {name} the id {topic.topic_id}, and it had {before.topic_id}"
     if topic.partitions < before.partitions:
-        yield f"gives topic {name} {topic.partitions} partitions, and it had {before.partitions}"
+        yield f"gives topic {name} {counted(topic.partitions, 'partition')}, and it had {before.partitions}"
     if topic.live and not before.live:
         yield f"says that topic {name} lives, which was deleted before"
     if before.live and not topic.live and topic.incarnation not in topic.deleted:

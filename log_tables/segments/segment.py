@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from log_tables.columns.column_stats import ColumnStatsWriter
+from log_tables.counts import counted
 from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
@@ -378,8 +379,8 @@ def _as_logged(file: pq.ParquetFile, segment: Segment) -> bool:
 
 def _not_as_logged(path: str, segment: Segment) -> CorruptSegment:
     return CorruptSegment(
-        f"segment {path} is not the file of {segment.records} records, offsets {segment.base_offset}-"
-        f"{segment.last_offset}, that the log names; restore it from a backup"
+        f"segment {path} is not the file of {counted(segment.records, 'record')}, offsets "
+        f"{segment.base_offset}-{segment.last_offset}, that the log names; restore it from a backup"
     )
 
 

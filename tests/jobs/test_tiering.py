@@ -93,7 +93,7 @@ def test_a_log_without_a_remote_table_has_all_before_it() -> None:
         log_start=0,
         expired=0,
     )
-    assert str(step) == "move 1 segments (100 bytes) to the remote root, delete 0 there"
+    assert str(step) == "move 1 segment (100 bytes) to the remote root, delete 0 there"
 
 
 # With a remote table.

@@ -170,7 +170,7 @@ def test_a_dry_run_of_what_is_done_speaks_only_of_files_that_wait(run: Run, root
 def test_columns_are_made_of_older_records_when_that_is_asked_for(run: Run, root: Root) -> None:
     (step,) = printed(run("--dry-run", "--job", "retype", "--json"))
     assert (step["topic"], step["engine"]) == ("typed", "local")
-    assert re.fullmatch(r"retype 5 segments \([0-9,]{5} bytes\) from offset 0 to 1 columns", step["what"])
+    assert re.fullmatch(r"retype 5 segments \([0-9,]{5} bytes\) from offset 0 to 1 column", step["what"])
     done = json.loads(*lines(run("--once", "--job", "retype", "--json")))
     assert (done["job"], done["topic"], done["records"], done["error"]) == ("retype", "typed", 10, None)
     assert (done["files_before"], done["files_after"]) == (5, 5)

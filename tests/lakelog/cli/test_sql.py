@@ -99,7 +99,7 @@ def test_nothing_is_cut_or_broken_in_a_pipe(run: Run, root: Path) -> None:
     shown = lines(ask(run, root, WIDE))
     assert len(shown) == 1502
     assert shown[1].split() == ["x" * 300, "y" * 300, "1\\n2"]
-    assert shown[-1] == "(1500 rows)"
+    assert shown[-1] == "(1,500 rows)"
 
 
 def test_a_terminal_shows_the_first_rows_and_wide_ones_vertically(
@@ -238,4 +238,6 @@ def test_what_there_is_can_be_listed_and_described(run: Run, root: Path) -> None
     )
     names = [row["column_name"] for row in printed(ask(run, root, "DESCRIBE sales_json", "json"))]
     assert names == ["topic", "partition", "offset", "timestamp", "key", "key_text", "amount", "_raw"]
-    assert "offset < 2" in ask(run, root, "EXPLAIN SELECT count(*) FROM sales WHERE offset < 2").stdout
+    plan = ask(run, root, "EXPLAIN SELECT count(*) FROM sales WHERE offset < 2").stdout
+    assert "offset < 2" in plan
+    assert "\\n" not in plan, "a step of a plan has a line of its own"

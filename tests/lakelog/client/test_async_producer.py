@@ -158,7 +158,7 @@ def test_a_producer_that_is_dropped_says_so(
 
     with caplog.at_level(logging.ERROR), pytest.warns(ResourceWarning, match="was not closed"):
         asyncio.run(send())
-    assert "1 records that wait in it may be lost" in caplog.text
+    assert "1 record in it may be lost" in caplog.text
 
 
 def test_a_full_buffer_says_so(gateway: RunningGateway, topic: str) -> None:

@@ -170,7 +170,7 @@ def test_a_segment_that_is_another_or_missing_is_named(partition: Partition, sto
     newest = len(partition.snapshot.segments) - 1
     whole = store.get(segment_path(partition, newest))
     store.put(segment_path(partition, newest), store.get(segment_path(partition, newest - 1)))
-    said = f"is not the file of 1 records, offsets {last.base_offset}-{last.base_offset}"
+    said = f"is not the file of 1 record, offsets {last.base_offset}-{last.base_offset}"
     assert any(said in problem for problem in problems(partition))
     store.put(segment_path(partition, newest), whole)
     store.delete(segment_path(partition, 1))
