@@ -142,8 +142,17 @@ TURN_S = 0.002
 AUTO_CREATED_MAX = 50
 """Topics that one Metadata request makes: each takes some 20 ms. A client asks again for those beyond."""
 
+DECODED_AT_ONCE_MARKS = 5_000
+DECODED_AT_ONCE_BYTES = 1 * MIB
+"""Commas, braces and brackets, and bytes, of a JSON list that one call of a decoder reads, about: it holds
+the interpreter's lock for 1 to 3 ms meanwhile, and so the event loop."""
+
+FREED_AT_ONCE = 1_000
+"""Objects that one step frees, for the same reason: 0.1 to 0.4 ms."""
+
 NAMES_PER_REQUEST = 100
-"""Partitions of a request, and other elements, that count as one request does for `request_rate`."""
+"""Partitions of a request, and other elements, that count as one request does for `request_rate` and
+`principal_requests_max`: one takes some 5 µs, as much as a hundredth of a small request."""
 
 SMALL_BODY_FREE_BYTES = 16 * KIB
 """The part of each such body that takes no room, so that a commit always fits. The number of connections
@@ -479,7 +488,8 @@ POINTER_SHOWN_BYTES = 100
 """The pointer in it."""
 
 NESTED_FIELD_MAX_BYTES = 1 * MIB
-"""The JSON of an array, map or struct for a column: 3 bytes of it become an object of Python."""
+"""The JSON of an array, map or struct for a column: 3 bytes of it become an object of Python. To find out why
+one does not fit takes about 1 µs of a thread for each byte, so a second at most."""
 
 EXPANDED_MAX_BYTES = 64 * MIB
 """The items of the arrays and maps of one value, as columns: `{}` in 3 bytes of JSON has all fields of a

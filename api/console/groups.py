@@ -27,6 +27,7 @@ from coordinator.groups.group import Group, GroupMember
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import SPARK_METADATA, OffsetValue
 from log_tables.counts import counted
+from log_tables.limits import TOPIC_NAME_MAX_CHARS
 from log_tables.sql.lag import Lag
 from log_tables.topic_partition import TopicPartition
 
@@ -74,7 +75,7 @@ _ORDERS: dict[str, Callable[[GroupView], Any]] = {
 async def groups(
     request: Request,
     asked: Authorized,
-    search: Annotated[str, Query()] = "",
+    search: Annotated[str, Query(max_length=TOPIC_NAME_MAX_CHARS)] = "",
     order: Annotated[_Order, Query()] = "name",
     page: Annotated[int, Query(ge=1)] = 1,
 ) -> Response:

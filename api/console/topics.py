@@ -14,6 +14,7 @@ from api.console.paging import ItemPage, paged
 from api.console.state import console
 from api.requests.access import Authorization, Authorized
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.limits import TOPIC_NAME_MAX_CHARS
 
 router = APIRouter(prefix="/console/topics", include_in_schema=False, route_class=PageRoute)
 
@@ -43,7 +44,7 @@ _ORDERS = {
 async def topics(
     request: Request,
     asked: Authorized,
-    search: Annotated[str, Query()] = "",
+    search: Annotated[str, Query(max_length=TOPIC_NAME_MAX_CHARS)] = "",
     order: Annotated[
         Literal["name", "records", "bytes", "rate", "partitions", "lag", "newest"], Query()
     ] = "name",

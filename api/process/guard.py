@@ -19,6 +19,7 @@ from api.process.throttle import throttle
 from api.requests.body import brings_records
 from api.requests.content_coding import IDENTITY, coding_of
 from api.requests.heads import TRACE, listed
+from coordinator.access.pending_requests import PendingCount
 from coordinator.access.principal import RequestContext
 from ingest.request_trace import CURRENT
 from log_tables.errors import AuthenticationFailed, LakelogError, NotFound
@@ -80,14 +81,15 @@ class GuardMiddleware:
             try:
                 await self._throttled(scope, receive, send)
             finally:
-                self._pending.leave(entered)
+                if entered is not None:
+                    self._pending.leave(entered)
             return
         await self._app(scope, receive, send)
 
-    def _entered(self, scope: Scope) -> str:
+    def _entered(self, scope: Scope) -> PendingCount | None:
         """Count a request under way; one without a principal counts for nobody. Raises QuotaReached."""
         context: RequestContext | None = scope.get(CONTEXT)
-        return "" if context is None else self._pending.enter(context.principal)
+        return None if context is None else self._pending.enter(context.principal)
 
     async def _throttled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application's answer, when the quotas of the principal let the request go on."""

@@ -5,7 +5,8 @@ route authorises all else, that a body names or an answer lists, by `Authorizati
 the table cannot be made, so a gateway with one does not start.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -17,12 +18,12 @@ from api.caller import CONTEXT
 from api.gateway import Gateway
 from api.requests.heads import TARGETED, heads
 from api.requests.route_gateway import gateway
-from coordinator.access.access import UNCHECKED
+from coordinator.access.access import UNCHECKED, Access
 from coordinator.access.principal import ANONYMOUS, RequestContext
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.errors import AuthenticationFailed, QuotaReached
-from log_tables.limits import PARTITIONS_MAX
+from log_tables.limits import KAFKA_INLINE_ELEMENTS, PARTITIONS_MAX
 from log_tables.topic_partition import TopicPartition
 
 PUBLIC_PATHS = frozenset(("/health", "/ready"))
@@ -218,6 +219,7 @@ class Authorization:
     def __init__(self, here: Gateway, context: RequestContext, changed: list[Changed] | None = None) -> None:
         """`changed` takes what is to be audited."""
         self.context, self._access, self._changed = context, here.access, changed
+        self._share = here.loop_share
 
     @property
     def identified(self) -> RequestContext | None:
@@ -249,15 +251,30 @@ class Authorization:
         except QuotaReached as reached:
             return float(reached.details["retry_after_s"])
 
+    async def check_each(
+        self, operation: Operation, resource_type: ResourceType, names: Collection[str]
+    ) -> None:
+        """`check`, of names that may be thousands."""
+        if len(names) <= KAFKA_INLINE_ELEMENTS:
+            self.check(operation, resource_type, *names)
+            return
+        async for name in self._share.each(names):
+            self._access.check(self.context, operation, resource_type, name)
+
+    def counted(self, names: int, elements: int) -> AbstractContextManager[None]:
+        """Count what the request names while it is worked at. Raises QuotaReached."""
+        return self._access.named(self.context, names, elements)
+
     def check_create(self, topic: str) -> None:
         """Raise AuthorizationFailed unless it may create `topic`: CREATE on the cluster is enough."""
         in_all = self.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
         kind, name = (ResourceType.CLUSTER, CLUSTER_NAME) if in_all else (ResourceType.TOPIC, topic)
         self.check(Operation.CREATE, kind, name)
 
-    def check_reads(self, partitions: Iterable[TopicPartition]) -> None:
+    async def check_reads(self, partitions: Iterable[TopicPartition]) -> None:
         """Raise AuthorizationFailed unless it may read records of these partitions."""
-        self.check(Operation.READ, ResourceType.TOPIC, *sorted({at.topic for at in partitions}))
+        topics = dict.fromkeys(at.topic for at in partitions)
+        await self.check_each(Operation.READ, ResourceType.TOPIC, topics)
 
     def describes(self, topic: str) -> bool:
         """Whether it may know that there is such a topic."""
@@ -309,6 +326,12 @@ def admit(scope: Scope, rule: Rule) -> None:
         for operation, resource_type, named in rule:
             name = scope["path_params"][named] if named else CLUSTER_NAME
             access.check(context, operation, resource_type, name)
+
+
+def names_counted(scope: Scope, names: int, elements: int) -> AbstractContextManager[None]:
+    """Count what a request names while it is worked at. Raises QuotaReached."""
+    access: Access = scope["app"].state.gateway.access
+    return access.named(scope.get(CONTEXT), names, elements)
 
 
 def host_of(scope: Scope) -> str:

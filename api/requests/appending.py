@@ -19,6 +19,7 @@ from api.wire.offload import (
 )
 from api.wire.room import hold, settle
 from api.wire.v2 import RecordResult
+from coordinator.access.principal import RequestContext
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.config import TopicConfig
@@ -52,7 +53,7 @@ class ProduceRequest:
 
     `in_turn` says that the request was answered already (acks=0), and that later requests wait for it. If it
     is `judged`, no value is refused any more. `sticky_key` chooses the partition of records without a key, if
-    it is not empty: where a repeat finds them.
+    it is not empty: where a repeat finds them. The partitions count for the client of `context`.
     """
 
     acks: Acks
@@ -62,6 +63,7 @@ class ProduceRequest:
     in_turn: bool = False
     judged: bool = False
     sticky_key: bytes = b""
+    context: RequestContext | None = None
 
     def append_requests(self, batches: list[PartitionBatch]) -> list[tuple[int, AppendRequest]]:
         """(partition, request to its leader) of each batch."""
@@ -207,7 +209,8 @@ async def _append(
 
     requests = await maybe_in_thread(len(batches) > APPENDS_AT_ONCE, lambda: request.append_requests(batches))
     settle(room, besides + sum(each.size_bytes + PART_BYTES for _, each in requests))
-    return await here.router.append(topic, requests, request.acks, room, append_again, request.in_turn)
+    with here.access.named(request.context, 1, len(requests)):
+        return await here.router.append(topic, requests, request.acks, room, append_again, request.in_turn)
 
 
 def refuse_if_all_failed(outcomes: list[AppendOutcome]) -> None:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.decimals import decimal
-from api.requests.access import admit, rule_of
+from api.requests.access import admit, names_counted, rule_of
 from api.requests.changes import audited, change_of
 from api.requests.strict_body import with_content
 from log_tables.errors import InvalidArgument
@@ -53,7 +53,11 @@ class StrictRoute(APIRoute):
             if request.scope["query_string"]:
                 check_names(request.query_params, known)
                 _check_numbers(request.query_params, in_query)
-            return await handle(request if body_field is None else await with_content(request, body_field))
+            if body_field is None:
+                return await handle(request)
+            request, named = await with_content(request, body_field)
+            with names_counted(request.scope, *named):
+                return await handle(request)
 
         return strict
 

@@ -10,13 +10,16 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, FailFast, model_validator
 from starlette.requests import Request
 
-from api.wire.offload import INLINE_MAX_STRICT_BYTES, computed
+from api.wire.offload import INLINE_MAX_STRICT_BYTES, maybe_in_thread
 
 _UNKNOWN_MAX = 10
 """Fields that are not known and named one by one."""
 
 _SHOWN_MAX = 10
 """Items of a list that an error may show."""
+
+NOTHING_NAMED = (0, 0)
+"""Names and items of a request that has no lists."""
 
 Item = TypeVar("Item")
 
@@ -35,6 +38,20 @@ class StrictBody(BaseModel):
     """A body, or a part of one, that refuses a field which it does not know: it may be misspelt."""
 
     model_config = ConfigDict(extra="forbid")
+
+    def counted_by(self) -> object:
+        """The name that an item of a list is, for quotas: equal ones count once."""
+        return id(self)
+
+    def named(self) -> tuple[int, int]:
+        """How many names and items the lists of a body have."""
+        names, items = 0, 0
+        for field in type(self).model_fields:
+            listed = getattr(self, field)
+            if isinstance(listed, list):
+                names += len({each.counted_by() if isinstance(each, StrictBody) else each for each in listed})
+                items += len(listed)
+        return names, items
 
     @model_validator(mode="before")
     @classmethod
@@ -58,26 +75,37 @@ class _DecodedRequest(Request):
         return self._content
 
 
-async def with_content(request: Request, field: Any) -> Request:
-    """`request`, with its body checked as the field of a route that it is, in a thread if it is long.
+async def with_content(request: Request, field: Any) -> tuple[Request, tuple[int, int]]:
+    """`request`, with its body checked as the field of a route that it is, in a thread if it is long; and how
+    many names and items that has.
 
     Raises RequestValidationError.
     """
     body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if len(body) <= INLINE_MAX_STRICT_BYTES or not kind.endswith("json"):
-        return request
+    if not body or not kind.endswith("json"):
+        return request, NOTHING_NAMED
 
-    def check() -> tuple[Any, Any]:
-        return field.validate(json.loads(body), {}, loc=("body",))  # type: ignore[no-any-return]
+    def check() -> tuple[Any, Any, tuple[int, int]]:
+        content, errors = field.validate(json.loads(body), {}, loc=("body",))
+        named = content.named() if isinstance(content, StrictBody) else NOTHING_NAMED
+        return content, errors, named
 
     try:
-        content, errors = await computed(check)
+        content, errors, named = await maybe_in_thread(len(body) > INLINE_MAX_STRICT_BYTES, check)
+    except json.JSONDecodeError as error:  # said as FastAPI does, which would read all of it again
+        problem = {
+            "type": "json_invalid",
+            "loc": ("body", error.pos),
+            "msg": "JSON decode error",
+            "input": {},
+        }
+        raise RequestValidationError([{**problem, "ctx": {"error": error.msg}}]) from None
     except ValueError:
-        return request  # it is not JSON, as will be said
+        return request, NOTHING_NAMED  # it is no text, as will be said
     for each in errors:
         if isinstance(each.get("input"), list):
             each["input"] = each["input"][:_SHOWN_MAX]  # to show all of it takes long
     if errors:
         raise RequestValidationError(errors)
-    return _DecodedRequest(request, body, content)
+    return _DecodedRequest(request, body, content), named

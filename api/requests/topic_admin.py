@@ -17,6 +17,9 @@ class ConfigEntry(StrictBody):
     name: str = Field(examples=["compression.type"])
     value: str = Field(examples=["zstd"])
 
+    def counted_by(self) -> object:
+        return None  # all are settings of one topic
+
 
 class NewTopic(StrictBody):
     """A topic to create."""

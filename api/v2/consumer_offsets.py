@@ -60,7 +60,7 @@ async def commit(
     """
     named = None if wanted is None else wanted.offsets
     offsets = None if named is None else await _to_commit(named, step=1)
-    asked.check_reads(offsets or ())
+    await asked.check_reads(offsets or ())
     await here.coordinator.commit(group, instance, offsets)
     return []
 
@@ -73,7 +73,7 @@ async def get_committed(
     are left out.
     """
     named = {at.topic for at in wanted.topic_partitions}
-    asked.check(Operation.DESCRIBE, ResourceType.TOPIC, *sorted(named))
+    await asked.check_each(Operation.DESCRIBE, ResourceType.TOPIC, sorted(named))
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
     for at in wanted.topic_partitions:
         found.check(at)
@@ -99,7 +99,7 @@ async def seek(
 
     count = len(wanted.offsets) + len(wanted.timestamps)
     positions, times = await maybe_in_thread(count > INLINE_MAX_ROWS, places)
-    asked.check_reads([*positions, *times])
+    await asked.check_reads([*positions, *times])
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
     found.check_owned(found.member(instance), [*positions, *times])
     positions |= await run_in_threadpool(_at_times, here, times)
@@ -116,7 +116,7 @@ async def seek_to_beginning(
     here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
 ) -> None:
     """The next poll continues at the log start offset of these partitions."""
-    asked.check_reads(wanted.topic_partitions)
+    await asked.check_reads(wanted.topic_partitions)
     await _seek_to(here, group, instance, wanted.topic_partitions, end=False)
 
 
@@ -130,7 +130,7 @@ async def seek_to_end(
     here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
 ) -> None:
     """The next poll continues at the high watermark of these partitions."""
-    asked.check_reads(wanted.topic_partitions)
+    await asked.check_reads(wanted.topic_partitions)
     await _seek_to(here, group, instance, wanted.topic_partitions, end=True)
 
 
@@ -158,7 +158,7 @@ async def put_group_offsets(
     409 while members share topics, unless `force` is true: then the members continue from there.
     """
     offsets = await _to_commit(wanted.offsets, step=0)
-    asked.check_reads(offsets)
+    await asked.check_reads(offsets)
     await here.coordinator.reset(group, offsets, force, asked.identified)
 
 

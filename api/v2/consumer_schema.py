@@ -10,8 +10,10 @@ from api.errors import explain
 from api.media import Format
 from api.requests.strict_body import Listed, StrictBody
 from coordinator.groups.events import OffsetAndMetadata
+from coordinator.groups.step import check_subscribed
 from ingest.settings import Settings
 from log_tables.cluster.group_log import MemberConfig, check_member_name
+from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import InvalidConsumer, InvalidRecord
 from log_tables.topic_partition import TopicPartition
 
@@ -172,6 +174,14 @@ class SubscriptionBody(StrictBody):
     topics: Listed[PublicName] | None = None
     topic_pattern: str | None = None
 
+    def names(self) -> frozenset[str]:
+        """Each topic once. Raises InvalidSubscription, InvalidTopicName."""
+        found = frozenset(self.topics or ())
+        check_subscribed(found)
+        for name in found:
+            check_topic_name(name)
+        return found
+
 
 class Topics(BaseModel):
     topics: list[str]
@@ -180,6 +190,9 @@ class Topics(BaseModel):
 class PartitionName(StrictBody):
     topic: PublicName
     partition: Annotated[int, Field(ge=0, lt=2**31)]
+
+    def counted_by(self) -> object:
+        return self.topic
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -20,9 +20,9 @@ from api.v2.consumer_schema import (
     parse_consumer,
 )
 from api.v2.paths import GroupName, InstanceName
+from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
 from coordinator.groups.events import Assign, Heartbeat, Join, Subscribe, Unsubscribe
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import MixedSubscription
 
 router = APIRouter(
@@ -95,10 +95,8 @@ async def subscribe(
     """Replaces an earlier subscription of the same kind. Topics that are created later are included. The
     caller needs READ on the topics that it names; of those that a pattern matches, it gets what it may read.
     """
-    names = frozenset(wanted.topics or ())
-    for name in names:
-        check_topic_name(name)
-    asked.check(Operation.READ, ResourceType.TOPIC, *sorted(names))
+    names = await maybe_in_thread(len(wanted.topics or ()) > INLINE_MAX_ROWS, wanted.names)
+    await asked.check_each(Operation.READ, ResourceType.TOPIC, sorted(names))
     if wanted.topics is not None and wanted.topic_pattern is not None:
         raise MixedSubscription("the subscription has both topics and a topic_pattern; send one of them")
     event = Subscribe(instance, names, wanted.topic_pattern or "", asked.identified)
@@ -135,7 +133,7 @@ async def assign(
     here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
 ) -> None:
     """Replaces an earlier manual assignment. The instance then does not share partitions with the group."""
-    asked.check_reads(wanted.topic_partitions)
+    await asked.check_reads(wanted.topic_partitions)
     await here.coordinator.apply_event(group, Assign(instance, frozenset(wanted.topic_partitions)))
 
 

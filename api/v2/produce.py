@@ -7,6 +7,7 @@ from fastapi import APIRouter, Header
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.caller import CONTEXT
 from api.client_topics import topic_to_write
 from api.decimals import decimal
 from api.errors import error_responses
@@ -100,7 +101,7 @@ async def _produce(
     begin = here.clock.monotonic()
     acks, form = acks_of(acks_name), content_format(content_type(request.scope))
     topic = await topic_to_write(here, name)
-    wanted = ProduceRequest(acks, partition, stamp, expected)
+    wanted = ProduceRequest(acks, partition, stamp, expected, context=request.scope.get(CONTEXT))
     with room_of(request) as room:
         size = room.size_bytes
         # Nothing here refers to the body and its records while they wait.

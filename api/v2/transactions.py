@@ -1,5 +1,6 @@
 """Transactions: records for several partitions and the offsets they were made from, all or nothing."""
 
+from functools import partial
 from hashlib import blake2b
 from typing import Annotated
 
@@ -21,9 +22,9 @@ from api.requests.heads import content_type
 from api.requests.route_gateway import gateway
 from api.v2.paths import GroupName, InstanceName
 from api.v2.produce_schema import TRANSACTION_BODY
-from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
+from api.wire.offload import INLINE_MAX_BYTES, INLINE_MAX_ROWS, is_large, maybe_in_thread
 from api.wire.room import hold
-from api.wire.transaction import TransactionBody, decode_transaction
+from api.wire.transaction import TransactionBody, TransactionTopics, decode_transaction
 from coordinator.groups.transaction_coordinator import TransactionRequest, TransactionResult
 from ingest.buffer import Room
 from log_tables.cluster.acl import Operation, ResourceType
@@ -109,7 +110,7 @@ async def _transact(request: Request, group_id: str, member_id: str | None, key:
     check_retry_key(key)
     with room_of(request).detach() as room:  # given back before the wait for the result
         body = take_body(request)
-        digest = blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
+        digest = await maybe_in_thread(len(body) > INLINE_MAX_BYTES, partial(_digest, body, form))
         retry = key, digest
         asked, repeated, earlier = authorization(request), None, False
         if key:
@@ -122,6 +123,10 @@ async def _transact(request: Request, group_id: str, member_id: str | None, key:
     return await maybe_in_thread(
         len(ranges) > INLINE_MAX_ROWS, lambda: _answer(transaction.number, ranges, earlier)
     )
+
+
+def _digest(body: bytes, form: Format) -> str:
+    return blake2b(body, digest_size=16, key=form.name.encode()).hexdigest()
 
 
 async def _find_repeat(
@@ -162,22 +167,25 @@ async def _commit(
         sent = await maybe_in_thread(large, lambda: decode_transaction(body, form, room, here.clock.now_us()))
         records_bytes = sum(bytes_of(each.records) for each in sent.records.values())
         hold(room, len(body) + 2 * records_bytes)  # they are copied
-        request, size_bytes = await _request(here, asked, sent, member_id, retry, large)
-        del sent
-        room.settle(len(body) + size_bytes)
-        try:
-            return await here.coordinator.transact(group_id, member_id, request)
-        except (UnknownTopic, UnknownPartition):
-            await here.shard_manager.refresh_topics()
-            if all(is_current(here, part.topic, part.topic_id) for part in request.parts):
-                raise
+        elements, step = sent.elements, 0 if member_id is None else 1
+        named = await maybe_in_thread(large, partial(sent.named, step))
+        with asked.counted(len(named.written) + len(named.read), elements):
+            request, size_bytes = await _request(here, asked, sent, named, retry, large)
+            del sent, named
+            room.settle(len(body) + size_bytes)
+            try:
+                return await here.coordinator.transact(group_id, member_id, request)
+            except (UnknownTopic, UnknownPartition):
+                await here.shard_manager.refresh_topics()
+                if all(is_current(here, part.topic, part.topic_id) for part in request.parts):
+                    raise
 
 
 async def _request(
     here: Gateway,
     asked: Authorization,
     sent: TransactionBody,
-    member_id: str | None,
+    named: TransactionTopics,
     retry: tuple[str, str],
     large: bool,
 ) -> tuple[TransactionRequest, int]:
@@ -185,11 +193,8 @@ async def _request(
     AuthorizationFailed.
     """
     frame = sent.frame
-    staged = {run.topic for file in frame.staged for run in file.runs}
-    asked.check(Operation.WRITE, ResourceType.TOPIC, *sorted({*sent.records, *staged}))
-    asked.check_reads(frame.offsets_to_commit(step=0))
-    for key in frame.forget:
-        check_retry_key(key)
+    await asked.check_each(Operation.WRITE, ResourceType.TOPIC, named.written)
+    await asked.check_each(Operation.READ, ResourceType.TOPIC, named.read)
     await here.shard_manager.refresh_topics()  # the records are for the current topics
     topics = [await topic_to_write(here, name) for name in sent.records]
     sticky = [here.router.sticky_partition(topic) for topic in topics]
@@ -201,10 +206,9 @@ async def _request(
             for topic, partition in zip(topics, sticky, strict=True)
             for each in _partition_records(sent.records[topic.name], topic, partition, here.clock.now_us())
         ]
-        offsets = frame.offsets_to_commit(step=0 if member_id is None else 1)
         size_bytes = sum(batch.nbytes for each in records for batch in each.batches)
         request = TransactionRequest(
-            offsets, records, frame.staged, frame.generation, *retry, frame.forget, asked.identified
+            named.offsets, records, frame.staged, frame.generation, *retry, frame.forget, asked.identified
         )
         return request, size_bytes
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from api.caller import CONTEXT
 from api.client_topics import topic_to_write
 from api.errors import error_responses
 from api.media import ValueFormat, value_format
@@ -98,7 +99,13 @@ async def append_values(
     facts = (retry_key, count, partition, form.value, key, source.text)
     with room_of(request) as room:
         size = room.size_bytes
-        wanted = ProduceRequest(kind, partition, await _stamp(request, facts), sticky_key=retry_key.encode())
+        wanted = ProduceRequest(
+            kind,
+            partition,
+            await _stamp(request, facts),
+            sticky_key=retry_key.encode(),
+            context=request.scope.get(CONTEXT),
+        )
         # Nothing here refers to the body and its records while they wait.
         result = await append(here, found, await _sent(request, found, form, source, room), wanted, room)
     records = sum(outcome.count for outcome in result.outcomes if isinstance(outcome, Appended))

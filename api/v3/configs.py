@@ -44,6 +44,9 @@ class Alteration(StrictBody):
     )
     value: str | None = Field(None, description="The new value; only with SET.", examples=["lz4"])
 
+    def counted_by(self) -> object:
+        return None  # all are settings of one topic
+
     @model_validator(mode="after")
     def _set_has_a_value(self) -> "Alteration":
         if (self.operation == "SET") != (self.value is not None):

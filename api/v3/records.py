@@ -1,14 +1,16 @@
 """Version 3 of produce: concatenated records, and batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.caller import CONTEXT
 from api.client_topics import refreshed_topic, topic_to_write
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway
@@ -19,6 +21,7 @@ from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, TopicName
 from api.v3.schema import BATCH_BODY, RECORDS_BODY
 from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, decoded_within
+from api.wire.long_lists import free
 from api.wire.offload import INLINE_MAX_JUDGED_BYTES, INLINE_MAX_ROWS, is_large_json, maybe_in_thread
 from api.wire.v3 import Row, decode_batch, decode_stream, record_answer, sent_records
 from ingest.buffer import Room
@@ -34,6 +37,13 @@ router = APIRouter(
 )
 
 _ERRORS = error_responses(400, 404, 408, 413, 422, 429, 503)
+
+
+class _Entries(NamedTuple):
+    """The entries of a batch that are appended."""
+
+    names: list[str]
+    rows: list[Row]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +71,8 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
         decode = partial(_decode_stream_within, body, room)
         rows = await maybe_in_thread(is_large_json(body), decode)
         del body, decode
-        answers = await _append(here, found, rows, room, ProduceRequest(Acks.ALL))
-    content = await maybe_in_thread(len(answers) > INLINE_MAX_ROWS, lambda: _lines(answers))
+        wanted = ProduceRequest(Acks.ALL, context=request.scope.get(CONTEXT))
+        content = await _append(here, found, rows, room, wanted, _lines)
     return Response(content, media_type="application/json")
 
 
@@ -75,7 +85,7 @@ def _until_answered(body: bytes, rows: Sequence[object]) -> int:
     return len(body) + len(rows) * JSON_ANSWER_BYTES
 
 
-def _lines(answers: list[_RecordAnswer]) -> bytes:
+def _lines(answers: Iterable[_RecordAnswer]) -> bytes:
     return b"".join(b"%b\n" % (answer.success or _error(answer)) for answer in answers)
 
 
@@ -99,19 +109,18 @@ async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, top
         body = take_body(request)
         found, accepted, failures = await _decode_for_current(here, found, body, room)
         del body
-        rows = [row for _, row in accepted]
-        judged = ProduceRequest(Acks.ALL, judged=True)
-        answers = await _append(here, found, rows, room, judged) if rows else []
-    names = [name for name, _ in accepted]
-    content = await maybe_in_thread(
-        len(answers) > INLINE_MAX_ROWS, lambda: _batch_answer(names, answers, failures)
-    )
+        encode = partial(_batch_answer, accepted.names, failures)
+        if accepted.rows:
+            judged = ProduceRequest(Acks.ALL, judged=True, context=request.scope.get(CONTEXT))
+            content = await _append(here, found, accepted.rows, room, judged, encode)
+        else:
+            content = await maybe_in_thread(len(failures) > INLINE_MAX_ROWS, partial(encode, []))
     return Response(content, 207, media_type="application/json")
 
 
 async def _decode_for_current(
     here: Gateway, topic: Topic, body: bytes, room: Room
-) -> tuple[Topic, list[tuple[str, Row]], list[dict[str, object]]]:
+) -> tuple[Topic, _Entries, list[dict[str, object]]]:
     """`_decode_entries` for the current state of the topic, and the topic."""
     while True:
         before = topic_state(topic)
@@ -128,7 +137,7 @@ async def _decode_for_current(
 
 def _decode_entries(
     topic: Topic, body: bytes, room: Room, now_us: int
-) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
+) -> tuple[_Entries, list[dict[str, object]]]:
     """The entries of a batch that `topic` accepts, and the failures of the others."""
     entries = decoded_within(room, body, IN_LIST_DEPTH, decode_batch, partial(_until_answered, body))
     failures = [
@@ -139,18 +148,24 @@ def _decode_entries(
     accepted, refused = _accepted(
         topic, [(name, row) for name, row in entries if isinstance(row, Row)], now_us
     )
+    free(entries)
     return accepted, failures + refused
 
 
-def _batch_answer(names: list[str], answers: list[_RecordAnswer], refused: list[dict[str, object]]) -> bytes:
-    successes: list[msgspec.Raw] = []
-    failures = [*refused]
+def _batch_answer(
+    names: list[str], refused: list[dict[str, object]], answers: Iterable[_RecordAnswer]
+) -> bytes:
+    successes: list[bytes] = []
+    failures = [*map(msgspec.json.encode, refused)]
     for name, answer in zip(names, answers, strict=True):
         if answer.success is None:
-            failures.append(_failure(name, answer.error_code, answer.message))
+            failed = _failure(name, answer.error_code, answer.message)
+            failures.append(msgspec.json.encode(failed))
         else:
-            successes.append(msgspec.Raw(b'{"id":%b,%b' % (msgspec.json.encode(name), answer.success[1:])))
-    return msgspec.json.encode({"successes": successes, "failures": failures})
+            successes.append(b'{"id":%b,%b' % (msgspec.json.encode(name), answer.success[1:]))
+    free(names)
+    free(refused)
+    return b'{"successes":[%b],"failures":[%b]}' % (b",".join(successes), b",".join(failures))
 
 
 def _failure(name: str, error_code: int, message: str) -> dict[str, object]:
@@ -159,13 +174,14 @@ def _failure(name: str, error_code: int, message: str) -> dict[str, object]:
 
 def _accepted(
     topic: Topic, entries: list[tuple[str, Row]], now_us: int
-) -> tuple[list[tuple[str, Row]], list[dict[str, object]]]:
+) -> tuple[_Entries, list[dict[str, object]]]:
     """The entries that the topic accepts, and the failures of the others."""
-    accepted, failures = [], []
+    accepted, failures = _Entries([], []), []
     for name, row in entries:
         error = _refusal(topic, row, now_us)
         if error is None:
-            accepted.append((name, row))
+            accepted.names.append(name)
+            accepted.rows.append(row)
         else:
             facts = {key: error.details[key] for key in ("path", "reason") if key in error.details}
             failures.append(_failure(name, status_and_code(error)[1], error.message) | facts)
@@ -193,20 +209,31 @@ def _refusal(topic: Topic, row: Row, now_us: int) -> LakelogError | None:
 
 
 async def _append(
-    here: Gateway, topic: Topic, rows: list[Row], room: Room, request: ProduceRequest
-) -> list[_RecordAnswer]:
-    """Append the rows; the answer to each, in order."""
+    here: Gateway,
+    topic: Topic,
+    rows: list[Row],
+    room: Room,
+    request: ProduceRequest,
+    encode: Callable[[list[_RecordAnswer]], bytes],
+) -> bytes:
+    """Append the rows, which are gone then; the answers to all of them, in order, as `encode` writes them."""
     begin = here.clock.monotonic()
     large = len(rows) > INLINE_MAX_ROWS
     made = partial(sent_records, rows, here.clock.now_us())
     result = await append(here, topic, await maybe_in_thread(large, made), request, room)
     refuse_if_all_failed(result.outcomes)
-    answers = await maybe_in_thread(
-        large, lambda: _answers_to(here, topic, rows, result.batches, result.outcomes)
-    )
-    appended = sum(answer.success is not None for answer in answers)
+
+    def encoded() -> tuple[bytes, int]:
+        answers = _answers_to(here, topic, rows, result.batches, result.outcomes)
+        appended = sum(answer.success is not None for answer in answers)
+        content = encode(answers)
+        free(answers)
+        free(rows)
+        return content, appended
+
+    content, appended = await maybe_in_thread(large, encoded)
     here.metrics.topic(topic.name).produced(appended, 0, here.clock.monotonic() - begin)
-    return answers
+    return content
 
 
 def _answers_to(

@@ -36,10 +36,13 @@ DEEP_MIN_BYTES = 2 * BODY_DEPTH_MAX
 """A shorter text is not too deep: each array or object takes two bytes."""
 
 _PIECE_BYTES = 64 * 1024
-_QUOTE, _COMMA, _OPENS = ord('"'), ord(","), ord("{")
+_QUOTE, COMMA, _OPENS = ord('"'), ord(","), ord("{")
 _STEPS = np.zeros(256, np.int64)
 _STEPS[[*b"{["]] = 1
 _STEPS[[*b"}]"]] = -1
+OPENING, CLOSING = _STEPS > 0, _STEPS < 0
+"""Which marks begin an array or an object, and which end one."""
+
 _IS_MARK = np.zeros(256, bool)
 _IS_MARK[[*b'{}[],"']] = True
 
@@ -52,7 +55,7 @@ class _Marks(NamedTuple):
     depths: np.ndarray
 
 
-def _marks(body: bytes) -> Iterator[_Marks]:
+def marks(body: bytes) -> Iterator[_Marks]:
     """Those of `body`, some at a time, so that it takes little memory whatever they are."""
     if b"\\" in body:
         body = body.replace(b"\\\\", b"__").replace(b'\\"', b"__")
@@ -76,22 +79,23 @@ def bounded_cost(body: bytes, depth: int) -> int:
 
     Raises RequestTooLarge when there are too many of them.
     """
-    records = separators = fields = headers = 0
-    for _, kinds, depths in _marks(body):
-        commas, opens = kinds == _COMMA, kinds == _OPENS
+    records = separators = named = fields = headers = 0
+    for _, kinds, depths in marks(body):
+        commas, opens = kinds == COMMA, kinds == _OPENS
         records += _count(opens & (depths == depth))
         separators += _count(commas & (depths == depth - 1))
+        named += _count(commas & (depths == depth - 2))
         fields += _count(commas & (depths == depth)) + _count(opens & (depths == depth + 1))
         headers += _count(opens & (depths == depth + 2))
-        check_count(max(records, separators if depth > ALONE_DEPTH else 0))
+        check_count(max(records, separators, named) if depth > ALONE_DEPTH else records)
     return (records + separators + fields) * JSON_FIELD_BYTES + headers * JSON_HEADER_BYTES
 
 
 def item_count(body: bytes) -> int:
     """How many items the JSON array `body` has at most. Raises RequestTooLarge when they are too many."""
     items = 1
-    for _, kinds, depths in _marks(body):
-        items += _count((kinds == _COMMA) & (depths == 1))
+    for _, kinds, depths in marks(body):
+        items += _count((kinds == COMMA) & (depths == 1))
         check_count(items)
     return items
 
@@ -132,7 +136,7 @@ def check_depth(text: bytes | memoryview) -> None:
     whole = bytes(text)
     if whole.count(b"[") + whole.count(b"{") <= BODY_DEPTH_MAX:
         return
-    for _, _, depths in _marks(whole):
+    for _, _, depths in marks(whole):
         if len(depths) and depths.max() > BODY_DEPTH_MAX:
             raise too_deep()
 
@@ -148,8 +152,8 @@ def too_deep() -> MalformedBody:
 def documents(body: bytes) -> Iterator[memoryview]:
     """The JSON objects of `body`, which stand one after the other. Raises MalformedBody for a rest."""
     begin, whole = 0, memoryview(body)
-    for positions, kinds, depths in _marks(body):
-        for end in positions[(depths <= 0) & (_STEPS[kinds] < 0)].tolist():
+    for positions, kinds, depths in marks(body):
+        for end in positions[(depths <= 0) & CLOSING[kinds]].tolist():
             yield whole[begin : end + 1]
             begin = end + 1
     if body[begin:].strip(b" \t\r\n"):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,10 +16,12 @@ from api.media import Format
 from api.wire.arrow import open_stream
 from api.wire.arrow import sent_records as sent_as_arrow
 from api.wire.json_bounds import IN_LIST_DEPTH, check_utf8, decoded_within, decoding_cost, too_deep
+from api.wire.long_lists import LongListsDecoder, free
 from api.wire.room import hold
 from api.wire.v2 import BinaryRecord, JsonRecord, TextRecord, sent_records
 from coordinator.groups.events import OffsetAndMetadata
 from ingest.buffer import Room
+from log_tables.cluster.group_log import check_retry_key
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.record import int64s
@@ -87,12 +89,20 @@ class _TextBody(Frame):
     records: list[_Text] = []
 
 
-_frame = msgspec.json.Decoder(Frame)
-_DECODERS: dict[Format, msgspec.json.Decoder[Any]] = {
-    Format.JSON: msgspec.json.Decoder(_JsonBody),
-    Format.BINARY: msgspec.json.Decoder(_BinaryBody),
-    Format.TEXT: msgspec.json.Decoder(_TextBody),
+_frame = LongListsDecoder(Frame)
+_DECODERS: dict[Format, LongListsDecoder[Any]] = {
+    Format.JSON: LongListsDecoder(_JsonBody),
+    Format.BINARY: LongListsDecoder(_BinaryBody),
+    Format.TEXT: LongListsDecoder(_TextBody),
 }
+
+
+class TransactionTopics(NamedTuple):
+    """The topics that a transaction writes and reads, and the offsets that it commits."""
+
+    written: list[str]
+    read: list[str]
+    offsets: dict[TopicPartition, OffsetAndMetadata]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,27 @@ class TransactionBody:
 
     frame: Frame
     records: Mapping[str, SentRecords]
+
+    def named(self, step: int) -> TransactionTopics:
+        """Its topics. The frame has no offsets then; `step` is as in `Frame.offsets_to_commit`.
+
+        Raises InvalidRecord for a partition that is named twice, and InvalidArgument for a retry key that
+        cannot be one.
+        """
+        offsets = self.frame.offsets_to_commit(step)
+        free(self.frame.offsets)
+        for key in self.frame.forget:
+            check_retry_key(key)
+        staged = {run.topic for file in self.frame.staged for run in file.runs}
+        return TransactionTopics(
+            sorted({*self.records, *staged}), sorted({at.topic for at in offsets}), offsets
+        )
+
+    @property
+    def elements(self) -> int:
+        """The partitions, files and keys that it has besides records, before they are `named`."""
+        runs = sum(len(file.runs) for file in self.frame.staged)
+        return len(self.frame.offsets) + runs + len(self.frame.forget)
 
 
 def decode_transaction(body: bytes, form: Format, room: Room, now_us: int) -> TransactionBody:
@@ -137,6 +168,7 @@ def _from_json(body: bytes, form: Format, now_us: int) -> TransactionBody:
         topic: replace(sent_records([sent.records[index] for index in own], form, now_us), indexes=own)
         for topic, own in by_topic.items()
     }
+    free(sent.records)  # the frame is kept until the transaction is committed
     return TransactionBody(sent, sent_to)
 
 

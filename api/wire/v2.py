@@ -8,6 +8,7 @@ import msgspec
 from api.errors import MalformedBody
 from api.media import Format
 from api.wire.json_bounds import DEEP_MIN_BYTES, check_depth, check_utf8, too_deep
+from api.wire.long_lists import LongListsDecoder, free
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
@@ -75,10 +76,10 @@ class _TextBody(_Body, kw_only=True):
     records: list[TextRecord]
 
 
-_DECODERS: dict[Format, msgspec.json.Decoder[Any]] = {
-    Format.JSON: msgspec.json.Decoder(_JsonBody),
-    Format.BINARY: msgspec.json.Decoder(_BinaryBody),
-    Format.TEXT: msgspec.json.Decoder(_TextBody),
+_DECODERS: dict[Format, LongListsDecoder[Any]] = {
+    Format.JSON: LongListsDecoder(_JsonBody),
+    Format.BINARY: LongListsDecoder(_BinaryBody),
+    Format.TEXT: LongListsDecoder(_TextBody),
 }
 _NULLS = (b"", b"null")
 
@@ -104,22 +105,23 @@ def decode_records(body: bytes, form: Format, now_us: int) -> SentRecords:
     return sent_records(records, form, now_us)
 
 
-def sent_records(records: Sequence[Any], form: Format, now_us: int) -> SentRecords:
-    """Records as one of the formats decodes them. Raises InvalidRecord, MalformedBody."""
+def sent_records(records: list[Any], form: Format, now_us: int) -> SentRecords:
+    """Records as one of the formats decodes them; the list is empty then. Raises InvalidRecord,
+    MalformedBody.
+    """
     values = [record.value for record in records]
     keys = [record.key for record in records]
+    times = _microseconds([record.timestamp for record in records], now_us)
+    headers = _headers([record.headers for record in records])
+    partitions = unless_all_none([record.partition for record in records])
+    free(records)
     if form is Format.JSON:
         values = _json_texts(values)
         keys = _json_texts(keys)
     elif form is Format.TEXT:
         values, keys = _utf8(values), _utf8(keys)
-    rows = Rows(
-        values,
-        _microseconds([record.timestamp for record in records], now_us),
-        unless_all_none(keys),
-        _headers([record.headers for record in records]),
-    )
-    return SentRecords(rows_or_batch(rows), unless_all_none([record.partition for record in records]))
+    rows = Rows(values, times, unless_all_none(keys), headers)
+    return SentRecords(rows_or_batch(rows), partitions)
 
 
 def _json_texts(raws: list[msgspec.Raw]) -> list[bytes | None]:

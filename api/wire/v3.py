@@ -9,6 +9,7 @@ import msgspec
 
 from api.errors import MalformedBody
 from api.wire.json_bounds import check_depth, check_utf8, documents, too_deep
+from api.wire.long_lists import LongListsDecoder
 from api.wire.v2 import Milliseconds, unless_all_none
 from log_tables.cluster.route import SentRecords
 from log_tables.columns.time_text import time_us
@@ -71,7 +72,7 @@ class _Id(msgspec.Struct):
 _record = msgspec.json.Decoder(RecordIn)
 _entry = msgspec.json.Decoder(EntryIn)
 _id = msgspec.json.Decoder(_Id)
-_batch = msgspec.json.Decoder(_Batch)
+_batch = LongListsDecoder(_Batch)
 
 
 def decode_stream(body: bytes) -> list[Row]:

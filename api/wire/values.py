@@ -19,6 +19,7 @@ from api.media import ValueFormat
 from api.wire.csv_rows import json_rows
 from api.wire.json_bounds import check_count, check_depth, check_utf8, item_count, too_deep
 from api.wire.json_pointer import JsonPointer
+from api.wire.long_lists import LongListDecoder
 from api.wire.offload import INLINE_MAX_BYTES, INLINE_MAX_ROWS, is_large_json
 from api.wire.room import Reserve, hold, settle
 from api.wire.v2 import unless_all_none
@@ -31,7 +32,7 @@ from log_tables.rows import Rows, bytes_of, rows_or_batch
 _BLANKS = b" \t\r\n"
 _LIST = re.compile(rb"[ \t\r\n]*\[")
 _text = msgspec.json.Decoder(msgspec.Raw)
-_texts = msgspec.json.Decoder(list[msgspec.Raw])
+_texts = LongListDecoder[msgspec.Raw](msgspec.Raw)
 
 
 @dataclass(frozen=True, slots=True)

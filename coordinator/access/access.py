@@ -4,15 +4,16 @@ A gateway is open, or it authenticates its clients. Authorisation runs one list 
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from coordinator.access.audit import Audit
 from coordinator.access.authenticator import Authenticator, Login
 from coordinator.access.authorizer import Authorizer
 from coordinator.access.credential_queue import CredentialQueue
-from coordinator.access.pending_requests import PendingRequests
+from coordinator.access.pending_requests import PendingRequests, requests_of
 from coordinator.access.principal import ANONYMOUS, Principal, RequestContext
-from coordinator.access.quota_manager import QuotaManager
+from coordinator.access.quota_manager import QuotaKind, QuotaManager
 from log_tables.clock import Clock
 from log_tables.cluster.access_record import AccessRules
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
@@ -27,6 +28,8 @@ UNCHECKED = RequestContext(ANONYMOUS, "")
 """The context of a request that a gateway forwards which authenticates nobody: until the cluster is secured,
 who gets in there may do everything.
 """
+
+_AS_ONE = nullcontext()
 
 
 class Access:
@@ -132,6 +135,26 @@ class Access:
             raise
         if self.audit is not None:
             self.audit.allowed(context, operation, resource_type, name)
+
+    def named(
+        self, context: RequestContext | None, names: int, elements: int
+    ) -> AbstractContextManager[None]:
+        """Count what a request names, which was counted as one already, while it is worked at. Of a client
+        that nobody knows nothing is counted. Raises QuotaReached where too much is under way.
+        """
+        more = requests_of(names, elements) - 1
+        if more == 0 or self.is_open or context is None or context is UNCHECKED:
+            return _AS_ONE
+        return self._counted(context.principal, more)
+
+    @contextmanager
+    def _counted(self, principal: Principal, more: int) -> Iterator[None]:
+        self.quotas.charge(principal, QuotaKind.REQUESTS, more)
+        places = self.pending.enter(principal, more, besides=1)
+        try:
+            yield
+        finally:
+            self.pending.leave(places)
 
     def allows(
         self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str

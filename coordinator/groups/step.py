@@ -7,7 +7,7 @@ no other member still owns. So partitions that stay with their owner are never i
 ever has two owners. A member may commit the partitions that it owns, and no others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from coordinator.access.principal import RequestContext
@@ -164,17 +164,24 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
     return joined, [*([group_record(joined)] if group.idle_ms else []), member_record(group, member)]
 
 
+def check_subscribed(topics: Collection[str]) -> None:
+    """Raise InvalidSubscription for names that are too long together, InvalidTopicName for one that clients
+    cannot read.
+    """
+    names = sum(map(len, topics))
+    if names > SUBSCRIPTION_MAX_CHARS:
+        raise InvalidSubscription(
+            f"the names of the {len(topics)} topics have {names} characters, {SUBSCRIPTION_MAX_CHARS} "
+            "are allowed; subscribe by a topic_pattern"
+        )
+    for name in topics:
+        check_public(name)
+
+
 def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -> tuple[Group, Records]:
     if not event.topics and not event.pattern:
         raise InvalidSubscription("a subscription names topics or a topic_pattern; name one, or delete it")
-    for name in event.topics:
-        check_public(name)
-    names = sum(map(len, event.topics))
-    if names > SUBSCRIPTION_MAX_CHARS:
-        raise InvalidSubscription(
-            f"the names of the {len(event.topics)} topics have {names} characters, {SUBSCRIPTION_MAX_CHARS} "
-            "are allowed; subscribe by a topic_pattern"
-        )
+    check_subscribed(event.topics)
     if event.topics and event.pattern:
         raise MixedSubscription("a subscription has topics or a topic_pattern, not both; choose one")
     if member.assigned or (member.topics and event.pattern) or (member.pattern and event.topics):

@@ -22,10 +22,12 @@ _DATES, _TIMES, _ZONED_TIMES = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", f"^{_DATE_TIME}$"
 def exact(items: Sequence[object], kind: pa.DataType) -> Made:
     """Decoded items, of which numbers may be beyond `kind`, and texts in it no dates or times."""
     try:
-        return _timed(pa.array(items, _with_texts(kind)), kind), ()
+        array = pa.array(items, _with_texts(kind))
     except (OverflowError, pa.ArrowException):
         if len(items) == 1:
             return pa.nulls(1, kind), (0,)
+    else:
+        return _timed(array, kind)
     half = len(items) // 2
     (first, odd), (second, others) = exact(items[:half], kind), exact(items[half:], kind)
     return pa.concat_arrays([first, second]), [*odd, *(half + row for row in others)]
@@ -42,25 +44,32 @@ def _with_texts(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_temporal(kind) else kind
 
 
-def _timed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """`array`, of the type `_with_texts(kind)`, as `kind`. Raises ArrowInvalid if a text is no time."""
+def _timed(array: pa.Array, kind: pa.DataType) -> Made:
+    """`array`, of the type `_with_texts(kind)`, as `kind`; and the rows in which a text is no time."""
     if array.type == kind:
-        return array
+        return array, ()
     if pa.types.is_temporal(kind):
-        found, odd = times(array, kind)
-        if odd:
-            raise pa.ArrowInvalid("a text is no date or time")
-        return found
+        return times(array, kind)
     nulls = array.is_null()
     if pa.types.is_list(kind):
-        values = _timed(array.values, kind.value_type)
-        return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=nulls)
+        values, odd = _timed(array.values, kind.value_type)
+        made = pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=nulls)
+        return made, _rows_of(odd, array.offsets)
     if pa.types.is_map(kind):
-        items = _timed(array.items, kind.item_type)
-        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=nulls)
+        items, odd = _timed(array.items, kind.item_type)
+        made = pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=nulls)
+        return made, _rows_of(odd, array.offsets)
     fields = zip(array.flatten(), kind.fields, strict=True)  # in `field` there are texts where a null is
     parts = [_timed(part, each.type) for part, each in fields]
-    return pa.StructArray.from_arrays(parts, fields=kind.fields, mask=nulls)
+    made = pa.StructArray.from_arrays([part for part, _ in parts], fields=kind.fields, mask=nulls)
+    return made, sorted({row for _, odd in parts for row in odd})
+
+
+def _rows_of(items: Sequence[int], offsets: pa.Array) -> Sequence[int]:
+    """The rows that have these items: those of row r are from offsets[r] to offsets[r + 1]."""
+    if not items:
+        return ()
+    return np.unique(np.searchsorted(offsets.to_numpy(), items, "right") - 1).tolist()  # type: ignore[no-any-return]
 
 
 def times(texts: pa.Array, kind: pa.DataType) -> Made:

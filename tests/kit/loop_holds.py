@@ -4,9 +4,11 @@ is.
 
 import asyncio
 import gc
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -60,3 +62,31 @@ def loop_holds(loop: asyncio.AbstractEventLoop) -> Iterator[Holds]:
 
 async def _ident() -> int:
     return threading.get_ident()
+
+
+def longest_call(work: Callable[[], object]) -> tuple[float, str]:
+    """The longest call of a function written in C while `work` is done, in seconds, and which: it may hold
+    the interpreter's lock for so long.
+    """
+    used_s = SystemClock().processor_s
+    longest, began = (0.0, ""), 0.0
+
+    def note(_: FrameType, event: str, function: Any) -> None:
+        nonlocal longest, began
+        if event == "c_call":
+            began = used_s()
+        elif event in ("c_return", "c_exception") and began:
+            longest = max(longest, (used_s() - began, repr(function)[:200]))
+            began = 0.0
+        else:
+            began = 0.0  # it has called Python, where the lock is given up
+
+    gc.collect()
+    gc.disable()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return longest

@@ -8,6 +8,7 @@ from api.kafka.clients.read_ahead import ReadAhead
 from api.kafka.clients.sasl_session import SaslSession
 from coordinator.access.access import Access
 from coordinator.access.authenticator import Login
+from coordinator.access.pending_requests import PendingCount
 from coordinator.access.principal import ANONYMOUS, RequestContext
 from coordinator.access.quota_manager import DELAY_MAX_S, QuotaKind
 from ingest.buffer import Room
@@ -79,13 +80,14 @@ class Client:
             return 0
         return authenticator.lifetime_ms(self.login) or 0
 
-    async def enter(self) -> str:
-        """Wait until one more request of its principal may be under way. Returns what `leave` takes."""
-        return "" if self.login is None else await self.access.pending.wait(self.login.principal)
+    async def enter(self, count: int) -> PendingCount | None:
+        """Wait until a request that counts as so many may be under way. Returns what `leave` takes."""
+        return None if self.login is None else await self.access.pending.wait(self.login.principal, count)
 
-    def leave(self, entered: str) -> None:
+    def leave(self, entered: PendingCount | None) -> None:
         """A request is answered, or over."""
-        self.access.pending.leave(entered)
+        if entered is not None:
+            self.access.pending.leave(entered)
 
     def charge(self, kind: QuotaKind, amount: float) -> None:
         """Count what it uses."""

@@ -15,6 +15,7 @@ from api.kafka.protocol.apis import APIS
 from api.kafka.protocol.codec import Chunk, RequestHeader, encode_response
 from api.kafka.protocol.notation import Message, has_more
 from api.metrics import Metrics
+from coordinator.access.pending_requests import PendingCount
 from ingest.loop_share import LoopShare
 from ingest.request_trace import RequestTrace, Span
 from log_tables.limits import KAFKA_INLINE_ELEMENTS
@@ -30,7 +31,7 @@ class RequestEntry(NamedTuple):
     header: RequestHeader
     size_bytes: int
     began: float
-    entered: str
+    entered: PendingCount | None
     trace: RequestTrace
     span: Span | None = None
 

@@ -30,11 +30,12 @@ from api.kafka.protocol.codec import (
 from api.kafka.protocol.messages.produce import ProduceRequest
 from api.kafka.protocol.messages.versions import ApiVersionsRequest
 from api.kafka.protocol.notation import Message, names_in
+from coordinator.access.pending_requests import PendingCount, requests_of
 from coordinator.access.quota_manager import QuotaKind
 from ingest.buffer import Room
 from ingest.request_trace import CURRENT, RequestTrace
 from log_tables.errors import LakelogError
-from log_tables.limits import KAFKA_INLINE_ELEMENTS, NAMES_PER_REQUEST
+from log_tables.limits import KAFKA_INLINE_ELEMENTS
 
 FRAMES_MAX = 100
 """Requests of a connection that are read and not answered."""
@@ -157,10 +158,11 @@ class RequestLine:
         self._client.id = header.client_id or ""
         began = self._loop.time()
         request, elements = await self._decoded(api.request, header.api_version, frame[header.body_at :])
+        count = _counts_as(request, elements)
         if not rule.is_public:
-            self._client.charge(QuotaKind.REQUESTS, _cost(request, elements))
+            self._client.charge(QuotaKind.REQUESTS, count)
         self._is_producing = isinstance(request, ProduceRequest)
-        entered = await self._client.enter() if rule.is_counted else ""
+        entered = await self._client.enter(count) if rule.is_counted else None
         asked = self._entry(header, len(frame), began, entered)
         try:
             if isinstance(request, ProduceRequest):
@@ -196,7 +198,9 @@ class RequestLine:
             await share.give_way()
             return found
 
-    def _entry(self, header: RequestHeader, size: int, began: float, entered: str) -> RequestEntry:
+    def _entry(
+        self, header: RequestHeader, size: int, began: float, entered: PendingCount | None
+    ) -> RequestEntry:
         """A request that is worked at from now on; what is done next is for it."""
         here = self._door.here
         trace, span = RequestTrace(here.request_ids.next()), None
@@ -271,13 +275,12 @@ class RequestLine:
         await self._answers.all_answered()
         answer = await HANDLERS[header.api_key](self._door, self._client, ApiVersionsRequest(), 0)
         answer.error_code = ErrorCode.UNSUPPORTED_VERSION
-        self._answers.send(self._entry(header, size, self._loop.time(), ""), answer, 0)
+        self._answers.send(self._entry(header, size, self._loop.time(), None), answer, 0)
 
 
-def _cost(request: Message, elements: int) -> int:
-    """As how many requests it counts: one for each name in it, and for each NAMES_PER_REQUEST elements."""
-    names = sum(len(getattr(request, name) or ()) for name in names_in(type(request)))
-    return max(1, names, elements // NAMES_PER_REQUEST)
+def _counts_as(request: Message, elements: int) -> int:
+    """As how many requests it counts."""
+    return requests_of(sum(len(getattr(request, name) or ()) for name in names_in(type(request))), elements)
 
 
 def _small(frame: Frame) -> int:

@@ -25,6 +25,8 @@ from api.kafka.protocol.messages.metadata import (
 )
 from api.kafka.topics.new_topic import asked_topic
 from coordinator.access.host import host_and_port
+from coordinator.access.pending_requests import requests_of
+from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import check_readable, check_topic_name, is_internal
 from log_tables.errors import LakelogError
@@ -42,7 +44,11 @@ async def metadata(door: Door, client: Client, request: MetadataRequest, version
         seen = door.here.loop_share.in_thread(
             lambda: [each for each in listed if client.sees(ResourceType.TOPIC, each.name)]
         )
-        topics = await _answered(door, client, {(each.name, NO_ID): each for each in await seen}, operations)
+        all_topics = await seen
+        partitions = sum(each.partition_count for each in all_topics)
+        client.charge(QuotaKind.REQUESTS, requests_of(0, len(all_topics) + partitions) - 1)
+        found: dict[_Key, TopicDescription | ErrorCode] = {(each.name, NO_ID): each for each in all_topics}
+        topics = await _answered(door, client, found, operations)
     else:
         create = (version < 4 or request.allow_auto_topic_creation) and (
             door.here.settings.auto_create_topics_enable
