@@ -516,6 +516,9 @@ STATS_MAX_BYTES = 4 * KIB
 DECISIONS_KEPT_MAX = 32_768
 """Decisions of the authorizer that a gateway keeps, of some 500 bytes each: principals × topics in use."""
 
+SCRAM_ITERATIONS_MIN, SCRAM_ITERATIONS_MAX = 4_096, 16_384
+"""Hashes of a password, by Kafka's bounds (KIP-554): a check, or a guess, takes milliseconds."""
+
 ACL_NAME_MAX_CHARS = 1_000
 """Characters of a resource's name in an ACL: a decision may look at a prefix of each length."""
 

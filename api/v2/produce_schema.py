@@ -117,7 +117,7 @@ _RUN = {
     "type": "object",
     "properties": {
         "topic": _STRING,
-        "topic_id": _STRING,
+        **dict.fromkeys(("topic_id", "digest"), _STRING),
         **dict.fromkeys(("partition", "start", "length", "records"), _INTEGER),
     },
 }

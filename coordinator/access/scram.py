@@ -13,12 +13,17 @@ from coordinator.access.principal import USER, check_user
 from log_tables.clock import Clock
 from log_tables.cluster.credential import ScramCredential, ScramUserRecord
 from log_tables.errors import InvalidArgument
-from log_tables.limits import PASSWORD_MAX_CHARS, PASSWORD_MIN_CHARS
+from log_tables.limits import (
+    PASSWORD_MAX_CHARS,
+    PASSWORD_MIN_CHARS,
+    SCRAM_ITERATIONS_MAX,
+    SCRAM_ITERATIONS_MIN,
+)
 
 MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """By the name of a mechanism the name of its hash."""
 
-ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384
+ITERATIONS_MIN, ITERATIONS_MAX = SCRAM_ITERATIONS_MIN, SCRAM_ITERATIONS_MAX
 """Kafka's bounds (KIP-554). New passwords get the maximum: a check, or a guess, takes milliseconds."""
 
 _SALT_DIGITS = 64

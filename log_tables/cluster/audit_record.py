@@ -1,5 +1,6 @@
 """The values of the records of `__audit`: events in JSON, in the shape of OCSF (schema.ocsf.io)."""
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from ipaddress import ip_address
@@ -17,6 +18,9 @@ GROUPS_MAX = 20
 
 NAME_MAX_CHARS = 300
 """Characters of a name in an event: a name that was refused may be of any length."""
+
+
+_UID = re.compile("[0-9a-f]{32}")
 
 
 class AuditKind(StrEnum):
@@ -168,6 +172,10 @@ class _Event(msgspec.Struct):
 
 def encode(record: AuditRecord) -> bytes:
     """The JSON of an event."""
+    return msgspec.json.encode(_event(record))
+
+
+def _event(record: AuditRecord) -> _Event:
     kind, of_class = record.kind, _CLASSES[record.kind]
     activity, caption = _activity(kind, record.operation)
     user = _user(record)
@@ -203,7 +211,54 @@ def encode(record: AuditRecord) -> bytes:
         event.table, event.type_id = _Name(record.resource_name[:NAME_MAX_CHARS]), _TABLE
     if record.resource_type:
         event.resources = [_Resource(record.resource_type, record.resource_name[:NAME_MAX_CHARS])]
-    return msgspec.json.encode(event)
+    return event
+
+
+def flaw(value: bytes, timestamp_us: int | None) -> str | None:
+    """The problem of a record of `__audit`, as what follows "the event …"; None for one as `encode` has
+    written it. Versions may be others, and a writer may add fields.
+    """
+    try:
+        event = _DECODER.decode(value)
+        record = _record_of(event)
+        due = _event(record)
+    except ValueError as error:  # those of msgspec are, too
+        return f"cannot be read ({error})"
+    due.metadata.version = event.metadata.version
+    due.metadata.product.version = event.metadata.product.version
+    for name in event.__struct_fields__:
+        if getattr(event, name) != getattr(due, name):
+            return f"has a {name} that does not fit the rest of it"
+    if event.time * 1000 != timestamp_us:
+        return f"is of {event.time}, and its record has another time"
+    if record.count < 1 or min(record.time_ms, record.end_ms) < 0:
+        return f"is {record.count} times from {record.time_ms} to {record.end_ms}"
+    if record.principal == "" or not _UID.fullmatch(record.uid):
+        return f"has the principal {record.principal!r} and the id {record.uid[:40]!r}"
+    return None
+
+
+def _record_of(event: _Event) -> AuditRecord:
+    user = event.user or (event.actor.user if event.actor else None)
+    resource = event.resources[0] if event.resources else None
+    known = user is not None and user.type_id != _UNKNOWN_USER
+    return AuditRecord(
+        uid=event.metadata.uid,
+        kind=AuditKind(event.metadata.event_code),
+        time_ms=event.time,
+        operation=event.api.operation if event.api else event.activity_name.upper(),
+        principal=user.name if known and user else None,
+        groups=[group.name for group in user.groups or ()] if user else (),
+        address=event.src_endpoint.ip or event.src_endpoint.name or "",
+        resource_type=resource.type if resource else "",
+        resource_name=resource.name if resource else (event.table.name if event.table else ""),
+        success=event.status == "Success",
+        error_code=int(event.status_code or 0),
+        count=event.count,
+        end_ms=event.end_time or 0,
+        facts=(event.api.request.data or {}) if event.api and event.api.request else {},
+        gateway=(event.dst_endpoint.name or "") if event.dst_endpoint else "",
+    )
 
 
 def _activity(kind: AuditKind, operation: str) -> tuple[int, str]:

@@ -22,7 +22,8 @@ from log_tables.store.store import Store
 from log_tables.table.table import create_table
 from log_tables.table.vacuum import vacuum
 
-_Credential = ApiKeyRecord | ScramUserRecord | int
+Credential = ApiKeyRecord | ScramUserRecord | int
+"""A key, a user, or when a key was last used (milliseconds since 1970)."""
 
 _API_KEY, _USED, _USER = "key/", "used/", "user/"
 
@@ -77,7 +78,7 @@ class CredentialLog(KeyedLog):
         vacuum(table)
 
     def _begin(self) -> None:
-        self._known: dict[str, _Credential] = {}
+        self._known: dict[str, Credential] = {}
 
     def _publish(self) -> None:
         found = [(*key.partition("/"), value) for key, value in self._known.items()]
@@ -95,7 +96,7 @@ class CredentialLog(KeyedLog):
             self._known[key] = value
 
 
-def decode(record: Record) -> tuple[str, _Credential | None]:
+def decode(record: Record) -> tuple[str, Credential | None]:
     """The key and the value of a record, which is None where it removes one. Raises CorruptLog."""
     try:
         key = (record.key or b"").decode()
@@ -106,9 +107,9 @@ def decode(record: Record) -> tuple[str, _Credential | None]:
         ) from None
 
 
-def _decoded(key: str, value: bytes | None) -> _Credential | None:
+def _decoded(key: str, value: bytes | None) -> Credential | None:
     """Raises ValueError, also for a record under the key of another one."""
-    kind: type[_Credential]
+    kind: type[Credential]
     if key.startswith(_API_KEY):
         kind = ApiKeyRecord
     elif key.startswith(_USER):

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from log_tables.limits import BRIEF_PRODUCER_MIN_MS, TOMBSTONE_RETENTION_MS
+from log_tables.root.commit_replay import check_claims
 from log_tables.store.store import Data
 from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.commit import Metadata, Protocol, Txn
@@ -19,22 +20,33 @@ Culprit = Callable[[Segment, Segment], str]
 
 
 def check_rows(data: Data, checkpoint: Checkpoint) -> Iterator[str]:
-    """The problems of the rows of a checkpoint file: an action that is there twice."""
+    """The problems of the rows of a checkpoint file by themselves: an action that is there twice, stats and
+    partition values that lakelog would not write.
+    """
     due = {
-        "protocol": 1,
-        "metaData": 1,
-        "txn": len(checkpoint.txns),
-        "add": len({add.path for add in checkpoint.adds}),
-        "remove": len({*checkpoint.removes}),
+        "protocol.minReaderVersion": 1,
+        "metaData.id": 1,
+        "txn.appId": len(checkpoint.txns),
+        "add.path": len({add.path for add in checkpoint.adds}),
+        "remove.path": len({*checkpoint.removes}),
     }
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         rows = file.read(columns=[*due], use_threads=False)
     for name, count in due.items():
-        found = len(rows) - rows.column(name).null_count
+        kind = name.split(".")[0]
+        found = len(rows) - rows.column(kind).null_count
         if found != count:
-            yield f"it has {found} rows of {name} for {count}"
+            yield f"it has {found} rows of {kind} for {count}"
     if any(add.partitionValues for add in checkpoint.adds if "/" not in add.path):
         yield "its adds have partition values"
+    for add in checkpoint.adds:
+        yield from check_claims(add)
+    removes = checkpoint.removes.rows()
+    values = removes.field("partitionValues")
+    partitions = [path.split("/")[0] for path in removes.field("path").to_pylist() if "/" in path]
+    given = zip(values.keys.to_pylist(), values.items.to_pylist(), strict=True)
+    if partitions != [f"{name}={value}" for name, value in given]:
+        yield "its removes have other partition values than their paths"
 
 
 def check_table(protocols: tuple[Protocol, Protocol], metadata: tuple[Metadata, Metadata]) -> Iterator[str]:

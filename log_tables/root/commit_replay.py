@@ -5,7 +5,8 @@ differs was changed afterwards.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -22,7 +23,17 @@ from log_tables.layout import (
     producer_sequence_txn,
 )
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, SEQUENCE_MODULUS
-from log_tables.table.commit import VACUUM, Add, Commit, CommitInfo, Metadata, Protocol, Remove, Txn
+from log_tables.table.commit import (
+    VACUUM,
+    Add,
+    Commit,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+    file_metrics,
+)
 from log_tables.table.invariant import CommitKind, is_ours, kind_of
 from log_tables.table.snapshot import Segment, Snapshot, segment_of
 
@@ -37,6 +48,10 @@ _ACTIONS: Mapping[str, type[msgspec.Struct]] = {
     "add": Add,
     "remove": Remove,
 }
+_FIELDS = {
+    kind: frozenset(field.encode_name for field in msgspec.structs.fields(struct))
+    for kind, struct in _ACTIONS.items()
+}
 _ONCE = ("commitInfo", "protocol", "metaData")
 _NAMED = (
     TXN_HIGH_WATERMARK,
@@ -48,6 +63,7 @@ _NAMED = (
     TXN_DELETED,
 )
 _FIRST = ("CREATE TABLE", "CLONE")
+_HEX = frozenset("0123456789abcdef")
 _TXNS_OF = {
     "CLAIM": {TXN_LEADER, TXN_LEADER_BROKER, TXN_DELETED},
     "WRITE": {TXN_HIGH_WATERMARK},
@@ -77,7 +93,7 @@ def check_shape(data: bytes) -> Iterator[str]:
     """The problems of the lines of a commit file: an action that is there twice, or that nobody writes."""
     seen, keys = dict[str, int](), set[tuple[str, str]]()
     for number, line in enumerate(filter(None, data.splitlines())):
-        found = json.loads(line)
+        found = msgspec.json.decode(line)
         kind, action = next(iter(found.items()), ("", None))
         if len(found) != 1 or kind not in _ACTIONS or not isinstance(action, dict):
             yield f"it has a line that lakelog does not write: {line[:80]!r}"
@@ -85,11 +101,11 @@ def check_shape(data: bytes) -> Iterator[str]:
         seen[kind] = seen.get(kind, 0) + 1
         if (kind == "commitInfo") != (number == 0):
             yield "its commitInfo is not its first line"
-        unknown = sorted(
-            set(action) - {field.encode_name for field in msgspec.structs.fields(_ACTIONS[kind])}
-        )
+        unknown = action.keys() - _FIELDS[kind]
         if unknown:
-            yield f"its {kind} has the field {unknown[0]}, which lakelog does not write"
+            yield f"its {kind} has the field {min(unknown)}, which lakelog does not write"
+        if kind == "metaData" and "provider" not in (action.get("format") or {}):
+            yield "its metaData names no format"
         key = action.get("appId", action.get("path"))
         if key is not None:
             if (kind, key) in keys:
@@ -105,7 +121,7 @@ def check_commit(before: Snapshot, commit: Commit) -> Iterator[str]:
     yield from _info(before, commit)
     yield from _operation(before, commit)
     yield from _txns(before, commit)
-    yield from check_adds(commit)
+    yield from check_adds(commit.adds)
     yield from _removes(before, commit)
     if commit.metadata is not None:
         yield from _metadata(before, commit)
@@ -123,19 +139,23 @@ def check_first(commit: Commit) -> Iterator[str]:
         said = {txn.app_id: txn.version for txn in commit.txns}
         if said != dict.fromkeys((TXN_HIGH_WATERMARK, TXN_LOG_START, TXN_LEADER), 0) or commit.adds:
             yield "it creates a table that is not empty"
-    yield from _info(None, commit)
-    yield from check_adds(commit)
+    yield from check_info(commit.info)
+    yield from check_adds(commit.adds)
 
 
-def _info(before: Snapshot | None, commit: Commit) -> Iterator[str]:
-    info = commit.info
-    if len(info.batchId) != 32 or set(info.batchId) - set("0123456789abcdef"):
+def check_info(info: CommitInfo) -> Iterator[str]:
+    """The problems of what any commit says of its origin."""
+    if len(info.batchId) != 32 or not _HEX.issuperset(info.batchId):
         yield f"its batchId is {info.batchId!r}, not 32 hexadecimal digits"
     if info.timestamp <= 0:
         yield f"its timestamp is {info.timestamp}"
-    if before is None:
-        return
-    kind = kind_of(before, commit)
+    if info.operationMetrics and info.operation != "COMPACT":
+        yield f"{info.operation} has operationMetrics"
+
+
+def _info(before: Snapshot, commit: Commit) -> Iterator[str]:
+    info, kind = commit.info, kind_of(before, commit)
+    yield from check_info(info)
     leader = next((txn.version for txn in commit.txns if txn.app_id == TXN_LEADER), None)
     if kind is CommitKind.CLAIM:
         if leader != before.leader_epoch + 1:
@@ -216,13 +236,17 @@ def _merged(before: Snapshot, commit: Commit) -> Iterator[str]:
 
 def _retyped(before: Snapshot, commit: Commit) -> Iterator[str]:
     gone, made = _sides(before, commit)
-    of = {item.base_offset: item for item in gone}
-    for item in made:
-        old = of.get(item.base_offset)
-        if old is not None and old.last_offset == item.last_offset:
-            yield from _same_time(item, old)
-            if old.horizons != item.horizons:
-                yield f"the horizons of {item.path} are not those of {old.path}"
+    if [*map(_extent, gone)] != [*map(_extent, made)]:
+        yield "it does not put a file of the same records in the place of each that it removes"
+        return
+    for old, item in zip(gone, made, strict=True):
+        yield from _same_time(item, old)
+        if old.horizons != item.horizons:
+            yield f"the horizons of {item.path} are not those of {old.path}"
+
+
+def _extent(item: Segment) -> tuple[int, int, int]:
+    return item.base_offset, item.last_offset, item.records
 
 
 def _compacted(before: Snapshot, commit: Commit) -> Iterator[str]:
@@ -231,10 +255,20 @@ def _compacted(before: Snapshot, commit: Commit) -> Iterator[str]:
     gone, made = _sides(before, commit)
     if cleaned is None or cleaned not in ends or (gone and cleaned < gone[-1].last_offset + 1):
         yield f"it sets {TXN_CLEANED} to {cleaned}, which is not the end of what it compacts"
+    said, found = commit.info.operationMetrics, file_metrics(commit.adds, commit.removes)
+    if said and said != found:
+        yield f"it says that its files are {said}, and they are {found}"
+    last = before.high_watermark - 1
+    ended = bool(gone) and gone[-1].last_offset == last >= before.log_start
+    if ended and (not made or made[-1].last_offset != last):
+        yield f"it drops the last record, offset {last}, which always stays"
     times = {item.modification_time for item in gone}
     for item in made:
         if item.modification_time not in times:
             yield f"the modificationTime of {item.path} is that of none of the files that it replaces"
+        keys, values, _ = item.nulls
+        if values and not keys and not item.horizons:
+            yield f"{item.path} has tombstones, and no time from which they may be dropped"
 
 
 def _truncated(before: Snapshot, commit: Commit) -> Iterator[str]:
@@ -302,20 +336,34 @@ def _txns(before: Snapshot, commit: Commit) -> Iterator[str]:
             yield f"the lastUpdated of {txn.app_id} is {txn.last_updated}"
 
 
-def check_adds(commit: Commit) -> Iterator[str]:
+def check_adds(adds: Iterable[Add]) -> Iterator[str]:
     """The adds of a partition's table: a segment is all that each says."""
-    for add in commit.adds:
-        due = segment_of(add).add(add.dataChange)
+    for add in adds:
+        yield from check_claims(add)
         if add.partitionValues:
             yield f"the add of {add.path} has partition values"
-        if (add.tags or {}) != {
-            name: tag for name, tag in (due.tags or {}).items() if name in (add.tags or {})
-        }:
-            yield f"the tags of {add.path} are {add.tags}, and lakelog would write {due.tags}"
-        if json.loads(add.stats or "{}") != json.loads(due.stats or "{}"):
-            yield f"the stats of {add.path} have more or less than those of a segment"
         if min(add.size, add.modificationTime) < 0:
             yield f"the size or the modificationTime of {add.path} is below 0"
+
+
+def check_claims(add: Add) -> Iterator[str]:
+    """The tags and stats of an add are those of a segment. It may lack tags."""
+    said = _unlike(add.stats or "", tuple((add.tags or {}).items()))
+    if said is not None:
+        yield f"the add of {add.path} has {said}"
+
+
+@lru_cache(1 << 14)
+def _unlike(stats: str, tags: tuple[tuple[str, str], ...]) -> str | None:
+    """The claim that no segment makes. Many checkpoints have the same add, so it is remembered."""
+    had = dict(tags)
+    due = segment_of(Add("any.parquet", 0, 0, False, stats, had)).add(False)
+    full = due.tags or {}
+    if had != full and had != {name: tag for name, tag in full.items() if name in had}:
+        return f"the tags {had}, and lakelog would write {full}"
+    if stats != due.stats and json.loads(stats) != json.loads(due.stats or "{}"):
+        return "more or less stats than those of a segment"
+    return None
 
 
 def _removes(before: Snapshot, commit: Commit) -> Iterator[str]:

@@ -1,11 +1,11 @@
 """The check of one commit of the table over a topic: what follows from its other actions is derived again."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 
-from log_tables.layout import TXN_DELETED
+from log_tables.layout import PARTITION, TXN_DELETED
+from log_tables.root.commit_replay import check_claims, check_info
 from log_tables.table.commit import VACUUM, Add, Commit
 from log_tables.table.snapshot import segment_of
 from log_tables.topic_table.refold import REFOLD
@@ -33,6 +33,7 @@ _CHANGES = {
 def check_commit(before: TopicSnapshot, commit: Commit) -> Iterator[str]:
     """The problems of `commit`, which breaks no rule of the fold, after the table `before`."""
     name = commit.info.operation
+    yield from check_info(commit.info)
     changes = {add.dataChange for add in commit.adds} | {remove.dataChange for remove in commit.removes}
     if name not in _CHANGES:
         yield f"it has the operation {name!r}, which the fold does not have"
@@ -70,6 +71,8 @@ def _folded(commit: Commit) -> Iterator[str]:
     for number in sorted(touched):
         target, noted = said.get(target_txn(number)), said.get(noted_txn(number))
         end = said.get(end_txn(number))
+        if commit.info.operation != "WRITE" and (noted is None) != (end is None):
+            yield f"it notes version {noted} of partition {number}, with the end {end}"
         if target is None or noted not in (None, target):
             yield f"it folds version {target} of partition {number}, and notes {noted}"
         if number in ends and end != ends[number]:
@@ -81,14 +84,11 @@ def _folded(commit: Commit) -> Iterator[str]:
 
 def _files(before: TopicSnapshot, commit: Commit) -> Iterator[str]:
     for add in commit.adds:
-        due = segment_of(own(add)).add(add.dataChange)
-        had: Mapping[str, str] = add.tags or {}
-        if had != {name: tag for name, tag in (due.tags or {}).items() if name in had}:
-            yield f"the tags of {add.path} are {had}, and lakelog would write {due.tags}"
-        if json.loads(add.stats or "{}") != json.loads(due.stats or "{}"):
-            yield f"the stats of {add.path} have more or less than those of a segment"
+        yield from check_claims(add)
     for remove in commit.removes:
         number, name = partition_of(remove.path)
+        if remove.partitionValues != {PARTITION: str(number)}:
+            yield f"the remove of {remove.path} has the partition values {remove.partitionValues}"
         item = next((item for item in before.of(number) if item.path == name), None)
         if item is not None and remove.size != item.size:
             yield f"it removes {remove.path} with {remove.size} bytes, and the file has {item.size}"

@@ -26,7 +26,7 @@ from log_tables.root.checkpoint_replay import (
     check_table,
     check_txns,
 )
-from log_tables.root.commit_replay import CHANGED, check_shape
+from log_tables.root.commit_replay import CHANGED, check_info, check_shape
 from log_tables.root.fold_commit import check_commit, own
 from log_tables.root.table_metadata import check_schema
 from log_tables.store.store import Store
@@ -205,10 +205,10 @@ def _replay(store: Store, directory: str, start_at: int = 0) -> _Replay | None:
 
 def _first(data: bytes) -> Iterator[str]:
     """The problems of version 0."""
-    operation = decode_commit(data, "version 0").info.operation
-    said = [*check_shape(data)]
-    if operation != "CREATE TABLE":
-        said.append(f"it is the first, and its operation is {operation!r}")
+    commit = decode_commit(data, "version 0")
+    said = [*check_shape(data), *check_info(commit.info)]
+    if commit.info.operation != "CREATE TABLE" or not is_ours(commit):
+        said.append(f"it is the first, and is {commit.info.operation!r} of {commit.info.engineInfo!r}")
     yield from (f"version 0 {CHANGED}: {each}; {_REMEDY}" for each in said)
 
 

@@ -5,9 +5,9 @@ compared with the replay, and every segment is read and compared with its stats.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-from log_tables.cluster.credential_log import decode as decode_credential
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.root_format import check_format, check_not_old
 from log_tables.cluster.root_location import check_finished
@@ -15,6 +15,7 @@ from log_tables.cluster.topic import is_internal
 from log_tables.columns.declaration import Declaration
 from log_tables.errors import CorruptLog, InvalidArgument, LakelogError
 from log_tables.layout import (
+    AUDIT,
     CONSUMER_OFFSETS,
     CREDENTIALS_DIRECTORY,
     METADATA_DIRECTORY,
@@ -25,7 +26,9 @@ from log_tables.layout import (
     segment_base_offset,
     topic_directory,
 )
+from log_tables.record import Record
 from log_tables.root import kept_producers
+from log_tables.root.access_history import CredentialHistory, check_events
 from log_tables.root.fold_replay import check_fold, check_remote_fold
 from log_tables.root.group_history import GroupHistory
 from log_tables.root.group_replay import GroupReplay, records
@@ -34,6 +37,7 @@ from log_tables.root.log_replay import replay
 from log_tables.root.segment_replay import check_segment
 from log_tables.root.table_metadata import check_settings
 from log_tables.root.topic_history import TopicHistory
+from log_tables.segments.staging import is_whole
 from log_tables.store.store import Store, open_store
 from log_tables.table.invariant import broken_state, gaps
 from log_tables.table.snapshot import Segment, Snapshot
@@ -120,7 +124,7 @@ def check(store: Store, deep: bool = False) -> Report:
             continue
         producers[directory] = kept_producers.producers(here)
         ends[topic.name, topic.topic_id, number] = here.high_watermark
-        report.partitions[-1].problems += _check_topic(history, topic, here)
+        report.partitions[-1].problems += _check_topic(store, directory, history, topic, here)
         if remote is not None and named is not None:
             _check_remote(remote, directory, here, named.metadata.id, report)
     for topic in topics:
@@ -130,7 +134,7 @@ def check(store: Store, deep: bool = False) -> Report:
         report.root_problems += _check_deleted(store, topic)
     _check_groups(store, groups, history, ends, producers, report)
     _check_credentials(store, report)
-    report.root_problems += lost_files(store, staged, lambda: _staged(store, groups))
+    report.root_problems += lost_files(store, staged, lambda: _staged(store, groups), is_whole)
     return report
 
 
@@ -222,18 +226,34 @@ def _check_groups(
         partition.problems += kept_producers.misused(heard, producers.get(partition.directory, {}))
 
 
-def _check_topic(history: TopicHistory, topic: TopicRecord, here: Snapshot) -> Iterator[str]:
-    """A table is not deleted, as its topic is not, and its properties are those of the topic's settings, now
-    or before: a change may have died between the two.
+def _check_topic(
+    store: Store, directory: str, history: TopicHistory, topic: TopicRecord, here: Snapshot
+) -> Iterator[str]:
+    """A table has the columns of its topic, and is not deleted, as its topic is not; its properties are those
+    of the topic's settings, now or before: a change may have died between the two. Events are what they say.
     """
     if here.deleted:
         yield (
             "it says that its topic was deleted, and the metadata log says that it exists; restore both from "
             "the same time"
         )
+    columns = _declared(here)
+    if columns is not None and not {*columns.columns} <= history.declared(topic):
+        yield (
+            f"its table has the columns {columns.text!r}, and the metadata log declares {topic.columns!r}; "
+            "restore both from the same time"
+        )
     given = history.properties.get((topic.name, topic.incarnation), [])
     if given and history.whole:
         yield from check_settings(here.metadata, given)
+    if topic.name == AUDIT:
+        yield from check_events(_readable(store, directory, here))
+
+
+def _readable(store: Store, directory: str, snapshot: Snapshot) -> Iterator[Record]:
+    """The records of a table, as far as they can be read: the check of the table says why not."""
+    with suppress(LakelogError):
+        yield from records(store, directory, snapshot)
 
 
 def _check_deleted(store: Store, topic: TopicRecord) -> Iterator[str]:
@@ -256,13 +276,16 @@ def _check_deleted(store: Store, topic: TopicRecord) -> Iterator[str]:
 
 
 def _check_credentials(store: Store, report: Report) -> None:
-    """Check the log of credentials, if there is one, and that all of its records can be read."""
+    """Check the log of credentials, if there is one, and its records."""
     try:
         if not any(True for _ in store.list(f"{CREDENTIALS_DIRECTORY}/")):
             return
         snapshot = _checked(store, CREDENTIALS_DIRECTORY, report)
-        for record in () if snapshot is None else records(store, CREDENTIALS_DIRECTORY, snapshot):
-            decode_credential(record)
+        if snapshot is not None:
+            history = CredentialHistory(snapshot.cleaned == snapshot.log_start == 0)
+            for record in records(store, CREDENTIALS_DIRECTORY, snapshot):
+                history.take(record)
+            report.root_problems += history.problems
     except LakelogError as error:
         report.root_problems.append(f"the log of credentials cannot be read: {error}")
 
@@ -284,12 +307,14 @@ def _history(store: Store, snapshot: Snapshot | None, report: Report) -> TopicHi
     history = TopicHistory()
     if snapshot is None:
         return history
-    history.whole = snapshot.cleaned == snapshot.log_start == 0
+    history.whole = history.access.whole = snapshot.cleaned == snapshot.log_start == 0
     try:
         for record in records(store, METADATA_DIRECTORY, snapshot):
             history.take(record)
     except LakelogError as error:
         report.root_problems.append(f"the metadata log cannot be read: {error}")
+    if not history.whole:
+        report.root_problems += (f"the metadata log {each}" for each in history.access.lonely())
     return history
 
 

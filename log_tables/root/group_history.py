@@ -73,6 +73,7 @@ class GroupHistory:
             yield from self._member(value, repr(key.group))
         elif isinstance(value, Retry):
             yield from _retry(value, repr(key.group))
+            yield from self._begun(key.group, value.number)
 
     def _forget(self, key: Key) -> None:
         self.generations.pop(key, None)
@@ -86,6 +87,8 @@ class GroupHistory:
         self.offsets[key] = value
         if value.offset < 0 or value.committed_ms < 0:
             yield f"commits offset {value.offset} of {at} for group {group}, at {value.committed_ms}"
+        if value.leader_epoch < -1:
+            yield f"commits {at} for group {group} with the leader epoch {value.leader_epoch}"
         yield from self._of_topic(key.topic, value.topic_id, group)
         known = self.topics.latest.get(key.topic)
         if known is not None and not 0 <= key.partition < known.partitions:
@@ -94,9 +97,16 @@ class GroupHistory:
     def _intended(self, key: IntentKey, value: Intent) -> Iterator[str]:
         if value.epoch != key.number % (PRODUCER_EPOCH_MAX + 1):
             yield f"has epoch {value.epoch} for transaction {key.number} of group {key.group!r}"
+        yield from self._begun(key.group, key.number)
         now = self.numbers.get(key.group)
         if now is not None and now.number == key.number and now.producer_id != value.producer_id:
             yield f"names producer {value.producer_id}, and group {key.group!r} has {now.producer_id}"
+
+    def _begun(self, group: str, number: int) -> Iterator[str]:
+        """The number of a transaction stands before all else that is said of it."""
+        now = self.numbers.get(group)
+        if now is not None and number > now.number:
+            yield f"is of transaction {number} of group {group!r}, whose newest is {now.number}"
 
     def _generation(self, key: Key, value: GroupValue | ClassicValue) -> Iterator[str]:
         """The generations of a group grow."""
@@ -121,6 +131,10 @@ class GroupHistory:
             yield f"has a number below 0 for a member of group {group}"
         for topic, topic_id in member.topic_ids.items():
             yield from self._of_topic(topic, topic_id, group)
+            known = self.topics.latest.get(topic)
+            last = max([*member.owned.get(topic, ()), *member.positions.get(topic, ())], default=-1)
+            if known is not None and known.topic_id == topic_id and last >= known.partitions:
+                yield f"has partition {last} of topic {topic} for a member of group {group}"
 
     def _of_topic(self, topic: str, topic_id: str, group: str) -> Iterator[str]:
         """An id that no topic of that name ever had."""

@@ -188,14 +188,29 @@ def lacks(store: Store, directory: str, snapshot: Snapshot) -> Iterator[str]:
             yield f"segment {segment.path} has {size} bytes, and the log says {segment.size}"
 
 
-def lost_files(store: Store, before: GroupReplay, after: Callable[[], GroupReplay]) -> Iterator[str]:
-    """The staged files in `before` that are gone, and that transactions still wait for.
+def _is_staged(store: Store, file: StagedFile) -> bool:
+    try:
+        return store.head(file.path).size == sum(run.length for run in file.runs)
+    except ObjectMissing:
+        return False
+
+
+def lost_files(
+    store: Store,
+    before: GroupReplay,
+    after: Callable[[], GroupReplay],
+    is_staged: Callable[[Store, StagedFile], bool] = _is_staged,
+) -> Iterator[str]:
+    """The staged files in `before` that are gone, by `is_staged`, and that transactions still wait for.
 
     `after` reads the groups again: a root in use goes on.
     """
-    lost = {path for path, file in before.staged().items() if not _is_staged(store, file)}
+    lost = {path for path, file in before.staged().items() if not is_staged(store, file)}
     for path in sorted(lost & after().staged().keys()) if lost else ():
-        yield f"the staged file {path} is missing or cut short, and a committed transaction waits for it"
+        yield (
+            f"the staged file {path} is missing, cut short or changed, and a committed transaction waits for "
+            "it; restore it from a backup"
+        )
 
 
 def _ahead(tables: Mapping[TopicIdPartition, Snapshot], groups: GroupReplay) -> Iterator[str]:
@@ -207,10 +222,3 @@ def _ahead(tables: Mapping[TopicIdPartition, Snapshot], groups: GroupReplay) -> 
                     f"partition {partition} of {topic} has records of transaction {epoch} of the producer "
                     f"{producer}, whose group knows of {groups.epochs[producer]} transactions"
                 )
-
-
-def _is_staged(store: Store, file: StagedFile) -> bool:
-    try:
-        return store.head(file.path).size == sum(run.length for run in file.runs)
-    except ObjectMissing:
-        return False

@@ -1,8 +1,10 @@
 """The check of a segment: its stats and its digest are made of the file again, and compared with the log."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from log_tables.columns.declaration import Declaration
 from log_tables.errors import LakelogError
@@ -25,35 +27,46 @@ def check_segment(
 
     With `declared`, the columns of the table, its declared columns are derived from the values again.
     """
+    found = _Found()
     try:
-        size = store.head(f"{directory}/{segment.path}").size
-        if size != segment.size:
-            yield f"segment {segment.path} has {size} bytes, and the log says {segment.size}; {REMEDY}"
-            return
         data = store.get(f"{directory}/{segment.path}")
-        stats, ordered = _stats(data, directory, segment)
+        if len(data) != segment.size:
+            yield f"segment {segment.path} has {len(data)} bytes, and the log says {segment.size}; {REMEDY}"
+            return
+        batches = found.noting(segments.read_bytes(data, directory, segment))
+        columns = [] if declared is None else [*check_columns(batches, segment, declared)]
+        for _ in batches:
+            pass  # the rest, of which no columns are checked
     except LakelogError as error:
-        yield f"segment {segment.path}: {error}"
+        found.error = error
+    if found.error is not None:
+        yield f"segment {segment.path}: {found.error}"
         return
-    problems = [] if ordered else [f"the offsets of segment {segment.path} do not strictly increase"]
-    problems += _differences(segment, stats, data)
-    yield from problems
-    if declared is not None and not problems:
-        yield from check_columns(segments.read_bytes(data, directory, segment), segment, declared)
+    problems = [] if found.ordered else [f"the offsets of segment {segment.path} do not strictly increase"]
+    problems += _differences(segment, found.stats, data)
+    yield from problems or columns
 
 
-def _stats(data: Data, directory: str, segment: Segment) -> tuple[SegmentStats, bool]:
-    """The stats of the records in a file, and whether its offsets strictly increase.
+@dataclass(slots=True)
+class _Found:
+    """The stats of a file, whether its offsets strictly increase, and why it cannot be read."""
 
-    Raises CorruptSegment.
-    """
-    stats, ordered = SegmentStats(), True
-    for batch in segments.read_bytes(data, directory, segment):
-        offsets = int64s(batch.column(OFFSET))
-        ordered = ordered and (len(offsets) == 0 or offsets[0] > stats.last_offset)
-        ordered = ordered and bool(np.all(np.diff(offsets) > 0))
-        stats.add(batch.select(RECORD_SCHEMA.names))
-    return stats, ordered
+    stats: SegmentStats = field(default_factory=SegmentStats)
+    ordered: bool = True
+    error: LakelogError | None = None
+
+    def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches, each of which is noted before it is given. Raises as they do."""
+        try:
+            for batch in batches:
+                offsets = int64s(batch.column(OFFSET))
+                self.ordered = self.ordered and (len(offsets) == 0 or offsets[0] > self.stats.last_offset)
+                self.ordered = self.ordered and bool(np.all(np.diff(offsets) > 0))
+                self.stats.add(batch.select(RECORD_SCHEMA.names))
+                yield batch
+        except LakelogError as error:
+            self.error = error
+            raise
 
 
 def _differences(segment: Segment, stats: SegmentStats, data: Data) -> Iterator[str]:

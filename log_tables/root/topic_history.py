@@ -1,17 +1,23 @@
 """The check of the metadata log: what its records say of topics, one after the other."""
 
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
-from log_tables.cluster.metadata_log import BrokerRecord, TopicRecord
+from log_tables.cluster.metadata_log import BrokerLeft, BrokerRecord, TopicRecord
 from log_tables.cluster.metadata_log import decode as decode_record
-from log_tables.columns.declaration import parse
+from log_tables.columns.declaration import Column, parse
 from log_tables.counts import counted
 from log_tables.errors import LakelogError
 from log_tables.limits import PARTITIONS_MAX
 from log_tables.record import Record
+from log_tables.root.access_history import AccessHistory
 
+_KAFKA = re.compile(r"\S+:[1-9][0-9]{0,4}")
 _HEX = frozenset("0123456789abcdef")
 _REMEDY = "restore the metadata log from a backup"
 
@@ -27,34 +33,41 @@ class TopicHistory:
     whole: bool = True
     latest: dict[str, TopicRecord] = field(default_factory=dict)
     ids: dict[str, set[str]] = field(default_factory=dict)
+    brokers: dict[int, BrokerRecord] = field(default_factory=dict)
+    access: AccessHistory = field(default_factory=AccessHistory)
     properties: dict[tuple[str, int], list[Mapping[str, str]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def take(self, record: Record) -> None:
         """Check the next record. Raises CorruptLog for one that cannot be read."""
-        found = decode_record(record)
-        said: list[str] = []
+        found, key = decode_record(record), record.key or b""
         if isinstance(found, TopicRecord):
-            said = [*self._topic(found, record.key or b"")]
+            said = [*self._topic(found, key)]
             self.latest[found.name] = found
             self.ids.setdefault(found.name, set()).add(found.topic_id)
         elif isinstance(found, BrokerRecord):
-            said = [*_broker(found, record.key or b"")]
+            said = [*_broker(found, key), *self._registered(found)]
+            self.brokers[found.id] = found
+        elif isinstance(found, BrokerLeft):
+            said = [*self._left(found, key)]
+            self.brokers.pop(found.id, None)
+        else:
+            said = [*self.access.take(found)]
         self.problems += [
             f"the record at offset {record.offset} of the metadata log {each}; {_REMEDY}" for each in said
         ]
+
+    def declared(self, topic: TopicRecord) -> set[Column]:
+        """All columns that `topic` ever declared, as far as they can be read."""
+        with suppress(LakelogError):
+            return {*parse(topic.columns).columns}
+        return set()
 
     def _topic(self, topic: TopicRecord, key: bytes) -> Iterator[str]:
         name = topic.name
         if key != name.encode():
             yield f"has the key {key[:100]!r}, and is of topic {name}"
-        try:
-            config = TopicConfig.parse(topic.configs, KAFKA_SETTINGS)
-            parse(topic.columns)
-            given = self.properties.setdefault((name, topic.incarnation), [])
-            given.append(config.table_properties())
-        except LakelogError as error:
-            yield f"gives topic {name} settings that it cannot have ({error.message})"
+        yield from self._settings(topic)
         if not _is_id(topic.topic_id):
             yield f"gives topic {name} the id {topic.topic_id[:40]!r}, not 32 hexadecimal digits"
         owners = [other for other, ids in self.ids.items() if other != name and topic.topic_id in ids]
@@ -73,6 +86,33 @@ class TopicHistory:
         elif not topic.live and self.whole:
             yield f"says that topic {name} is deleted, and no record says that it was created"
 
+    def _registered(self, broker: BrokerRecord) -> Iterator[str]:
+        """A gateway keeps its id and its URL, and what it said at its start."""
+        before = self.brokers.get(broker.id)
+        if before is not None and before.url != broker.url:
+            yield f"gives the id {broker.id} of the gateway at {before.url} to the one at {broker.url}"
+        for other in self.brokers.values():
+            if other.url == broker.url and other.id != broker.id:
+                yield f"gives the gateway at {broker.url} the id {broker.id}, and it has {other.id}"
+        if before is not None and before.incarnation == broker.incarnation:
+            was, now = (replace(each, leads={}, leaving=False) for each in (before, broker))
+            if was != now or before.leaving > broker.leaving:
+                yield f"changes what gateway {broker.id} said when it started"
+
+    def _left(self, broker: BrokerLeft, key: bytes) -> Iterator[str]:
+        if key != b"~%d" % broker.id or (self.whole and broker.id not in self.brokers):
+            yield f"says that gateway {broker.id} left, which is not on the list"
+
+    def _settings(self, topic: TopicRecord) -> Iterator[str]:
+        try:
+            config, columns = TopicConfig.parse(topic.configs, KAFKA_SETTINGS), parse(topic.columns).columns
+            if not {*config.columns.columns} <= {*columns}:
+                yield f"gives topic {topic.name} value.columns that are not among all of its columns"
+            given = self.properties.setdefault((topic.name, topic.incarnation), [])
+            given.append(config.table_properties())
+        except LakelogError as error:
+            yield f"gives topic {topic.name} settings that it cannot have ({error.message})"
+
 
 def _step(before: TopicRecord, topic: TopicRecord) -> Iterator[str]:
     """The problems of a record of a topic after the one before."""
@@ -85,6 +125,8 @@ def _step(before: TopicRecord, topic: TopicRecord) -> Iterator[str]:
         return
     if topic.topic_id != before.topic_id:
         yield f"gives topic {name} the id {topic.topic_id}, and it had {before.topic_id}"
+    if not topic.columns.startswith(before.columns):
+        yield f"gives topic {name} other columns than the record before, which only grow"
     if topic.partitions < before.partitions:
         yield f"gives topic {name} {counted(topic.partitions, 'partition')}, and it had {before.partitions}"
     if topic.live and not before.live:
@@ -98,6 +140,12 @@ def _broker(broker: BrokerRecord, key: bytes) -> Iterator[str]:
         yield f"has the key {key[:100]!r}, and is of gateway {broker.id}"
     if not _is_id(broker.incarnation) or broker.since_ms < 0:
         yield f"says of gateway {broker.id} the incarnation {broker.incarnation!r}, since {broker.since_ms}"
+    if not broker.url or not broker.url.isprintable():
+        yield f"has the URL {broker.url[:100]!r} for gateway {broker.id}"
+    if broker.kafka and not _KAFKA.fullmatch(broker.kafka):
+        yield f"says that gateway {broker.id} has the Kafka listener {broker.kafka[:100]!r}, not HOST:PORT"
+    if not all(_is_id(each) for each in broker.peer_keys):
+        yield f"has a fingerprint of gateway {broker.id} that is not 32 hexadecimal digits"
     if any(number < 0 for numbers in broker.leads.values() for number in numbers):
         yield f"says that gateway {broker.id} leads a partition below 0"
 

@@ -27,7 +27,7 @@ from log_tables.segments.cleaner import Cleaning
 from log_tables.segments.digest import Digest
 from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits, SegmentStats, SegmentWriter
 from log_tables.store.store import Store, open_store
-from log_tables.table.commit import Commit, Txn
+from log_tables.table.commit import Commit, Txn, file_metrics
 from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import TAG_COLUMNS, Horizons, Segment, Snapshot
 from log_tables.table.table import Table
@@ -400,6 +400,8 @@ def _replace(
     adds = tuple(item.add(changes) for item in made if item.path not in stays)
     now_ms = table.clock.now_ms()
     removes = tuple(item.remove(now_ms, changes) for item in inputs if item.path not in stays)
+    if cleaned is not None:
+        info = replace(info, operationMetrics=file_metrics(adds, removes))
     commits: dict[int, Commit] = {}
 
     def commit_at(border: int) -> Commit:

@@ -28,18 +28,20 @@ from log_tables.limits import (
     STAGING_RETENTION_MS,
 )
 from log_tables.record import INPUT_SCHEMA, batch_bytes, cut
+from log_tables.segments.digest import file_digest
 from log_tables.store.objects import ObjectInfo
-from log_tables.store.store import Store
+from log_tables.store.store import Data, Store
 from log_tables.topic_partition import TopicIdPartition
 
 _CHECKED_AT_ONCE = 16
 """Files that are looked for at once: an object store takes a while for each."""
 
 
-class StagedRun(msgspec.Struct, frozen=True):
+class StagedRun(msgspec.Struct, frozen=True, omit_defaults=True):
     """The records of one partition: `length` bytes from byte `start` of a staged file.
 
-    `topic_id` is that of the topic for which they were staged.
+    `topic_id` is that of the topic for which they were staged. `digest` is that of the bytes, in hexadecimal
+    digits; empty where an older version staged them.
     """
 
     topic: str
@@ -48,6 +50,7 @@ class StagedRun(msgspec.Struct, frozen=True):
     start: int
     length: int
     records: int
+    digest: str = ""
 
 
 class StagedFile(msgspec.Struct, frozen=True):
@@ -105,11 +108,14 @@ class StagedFileWriter:
         runs: list[StagedRun] = []
         data: list[pa.Buffer] = []
         start = 0
-        for (topic, topic_id, partition), encoded in self._runs.items():
-            data.append(encoded.finish())
-            _check_fits(topic, partition, data[-1].size, self._run_max_bytes)
-            runs.append(StagedRun(topic, topic_id, partition, start, data[-1].size, encoded.records))
-            start += data[-1].size
+        for at, encoded in self._runs.items():
+            made = encoded.finish()
+            _check_fits(at.topic, at.partition, made.size, self._run_max_bytes)
+            runs.append(
+                StagedRun(*at, start, made.size, encoded.records, file_digest(memoryview(made)).hex())
+            )
+            data.append(made)
+            start += made.size
         path = staging_path(clock.unique_id(), _seal(group, runs))
         store.put_new(path, b"".join(data))
         return StagedFile(path, tuple(runs))
@@ -158,6 +164,8 @@ def read_run(
     """
     try:
         data = store.get_range(staged.path, run.start, run.length)
+        if not _is_run(data, run):
+            raise _not_the_run(staged, run, "its content was changed")
         check_stream(data, STAGED_UNPACKED_MAX_RECORDS, run.records, unpacked_max_bytes, one_by_one=True)
         # The whole run is read before its first batch is given: nothing of a damaged run is appended.
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
@@ -170,6 +178,20 @@ def read_run(
         raise _not_the_run(staged, run, f"it cannot be read: {error}") from None
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         yield from reader
+
+
+def is_whole(store: Store, staged: StagedFile) -> bool:
+    """Whether the bytes of `staged` are those that were put. Raises StoreUnavailable."""
+    try:
+        if store.head(staged.path).size != sum(run.length for run in staged.runs):
+            return False
+        return all(_is_run(store.get_range(staged.path, run.start, run.length), run) for run in staged.runs)
+    except ObjectMissing:
+        return False
+
+
+def _is_run(data: Data, run: StagedRun) -> bool:
+    return not run.digest or file_digest(data).hex() == run.digest
 
 
 def _not_the_run(staged: StagedFile, run: StagedRun, why: str) -> CorruptSegment:

@@ -4,6 +4,7 @@ The file format is the Delta transaction log protocol, reader version 1, writer 
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -48,7 +49,7 @@ class ProducedBatch(msgspec.Struct, frozen=True, array_like=True):
 
 class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The origin of a commit. `batchId` is unique: a process that reads back its own knows that its put
-    won.
+    won. Those of compactions by key have `operationMetrics`.
     """
 
     timestamp: int = 0
@@ -60,6 +61,12 @@ class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     leaderEpoch: int | None = None  # noqa: N815
     leaderUrl: str | None = None  # noqa: N815
     producers: tuple[ProducedBatch, ...] = ()
+    operationMetrics: dict[str, object] = {}  # noqa: N815
+
+
+def file_metrics(adds: Sequence["Add"], removes: Sequence["Remove"]) -> dict[str, object]:
+    """The numbers of files of a rewrite, as Delta's `operationMetrics`."""
+    return {"numAddedFiles": str(len(adds)), "numRemovedFiles": str(len(removes))}
 
 
 class Protocol(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,12 +12,24 @@ Json = object
 Path = tuple[str | int, ...]
 
 
-class Mutation(NamedTuple):
-    """A change of a file: `field` is what it changes, `how` is how, `data` is the file then."""
+class Name(NamedTuple):
+    """A small change: of which `log`, of which of its actions or records, of which field, and how."""
 
+    log: str
+    action: str
     field: str
     how: str
-    data: bytes
+
+
+class Mutation(NamedTuple):
+    """A change of a file: `field` of `action` is what it changes, all of it if that is empty, and `how`.
+    `data` makes the file as it is then.
+    """
+
+    action: str
+    field: str
+    how: str
+    data: Callable[[], bytes]
 
 
 def of_commit(data: bytes) -> Iterator[Mutation]:
@@ -29,11 +41,11 @@ def of_commit(data: bytes) -> Iterator[Mutation]:
         name = f"{operation} {kind}"
         if kind == "txn":
             name += f" {_general(action['appId'])}"
-        yield Mutation(name, "missing", _dumped(lines[:number] + lines[number + 1 :]))
-        yield Mutation(name, "doubled", _dumped([*lines, line]))
+        before, after = lines[:number], lines[number + 1 :]
+        yield Mutation(name, "", "missing", partial(_dumped, [*before, *after]))
+        yield Mutation(name, "", "doubled", partial(_dumped, [*lines, line]))
         for field, how, changed in of_value(action):
-            made = {kind: changed}
-            yield Mutation(f"{name} {field}", how, _dumped([*lines[:number], made, *lines[number + 1 :]]))
+            yield Mutation(name, field, how, partial(_dumped, [*before, {kind: changed}, *after]))
 
 
 def of_checkpoint(data: bytes) -> Iterator[Mutation]:
@@ -49,15 +61,15 @@ def of_checkpoint(data: bytes) -> Iterator[Mutation]:
     for number, row in enumerate(rows):
         kind, action = next((kind, action) for kind, action in row.items() if action is not None)
         name = f"checkpoint {kind}" + (f" {_general(action['appId'])}" if kind == "txn" else "")
-        yield Mutation(name, "missing", written(rows[:number] + rows[number + 1 :]))
-        yield Mutation(name, "doubled", written([*rows, row]))
+        before, after = rows[:number], rows[number + 1 :]
+        yield Mutation(name, "", "missing", partial(written, [*before, *after]))
+        yield Mutation(name, "", "doubled", partial(written, [*rows, row]))
         for field, how, changed in of_value(action):
-            made = {**row, kind: changed}
-            yield Mutation(f"{name} {field}", how, written([*rows[:number], made, *rows[number + 1 :]]))
+            yield Mutation(name, field, how, partial(written, [*before, {**row, kind: changed}, *after]))
     forged = {"appId": "lakelog.tiered", "version": 1, "lastUpdated": None}
     for app_id in ("lakelog.tiered", "lakelog.deleted", "lakelog.cleaned", "lakelog.producer.9.seq"):
         row = {**dict.fromkeys(rows[0]), "txn": {**forged, "appId": app_id}}
-        yield Mutation(f"checkpoint txn {_general(app_id)}", "added", written([*rows, row]))
+        yield Mutation(f"checkpoint txn {_general(app_id)}", "", "added", partial(written, [*rows, row]))
 
 
 def of_value(value: Json) -> Iterator[tuple[str, str, Json]]:
@@ -65,7 +77,8 @@ def of_value(value: Json) -> Iterator[tuple[str, str, Json]]:
     for path, leaf in _leaves(value):
         field = ".".join(_general(str(part)) for part in path if not isinstance(part, int))
         for how, changed in _changes(leaf):
-            yield field, how, _with(value, path, partial(_instead, changed))
+            if changed != leaf:
+                yield field, how, _with(value, path, partial(_instead, changed))
         if not isinstance(path[-1], int):
             yield field, "missing", _without(value, path)
 

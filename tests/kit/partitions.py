@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from log_tables.clock import Clock
 from log_tables.layout import TXN_CLEANED, checkpoint_version, commit_version, log_directory, segment_name
@@ -13,7 +14,7 @@ from log_tables.record import Record, input_batch, to_records
 from log_tables.root.fsck import check_partition
 from log_tables.segments.segment import SegmentLimits, describe, encode, read
 from log_tables.store.store import Store
-from log_tables.table.commit import Add, Commit, Txn
+from log_tables.table.commit import Add, Commit, Txn, file_metrics
 from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import create_table
@@ -107,14 +108,17 @@ def _versions(found: Iterator[int | None]) -> Iterator[int]:
 
 
 def thin_out(partition: Partition, inputs: Sequence[Segment], keep: Callable[[int], bool]) -> None:
-    """Put the records of `inputs` whose offsets `keep` in their place, as one segment if there are any."""
+    """Put the records of `inputs` whose offsets `keep` in their place, as one segment if there are any. The
+    last record of the log always stays, as in a compaction by key.
+    """
     table = partition.table
+    last = table.snapshot.high_watermark - 1
     end = inputs[-1].last_offset + 1
     parts = [
         part for item in inputs for part in read(table.store, table.directory, item, item.base_offset, end)
     ]
     rows = pa.Table.from_batches(parts)
-    rows = rows.filter([keep(offset) for offset in rows["offset"].to_pylist()])
+    rows = rows.filter([keep(offset) or offset == last for offset in rows["offset"].to_pylist()])
     adds: tuple[Add, ...] = ()
     if rows.num_rows:
         batch = rows.combine_chunks().to_batches()[0]
@@ -126,7 +130,7 @@ def thin_out(partition: Partition, inputs: Sequence[Segment], keep: Callable[[in
         table.store.put_new(f"{table.directory}/{path}", data)
         adds = (describe(path, batch, data, inputs[-1].modification_time).add(data_change=True),)
     removes = tuple(item.remove(table.clock.now_ms(), data_change=True) for item in inputs)
-    info = commit_info(table.clock, "COMPACT")
+    info = replace(commit_info(table.clock, "COMPACT"), operationMetrics=file_metrics(adds, removes))
 
     def build(snapshot: Snapshot) -> Commit:
         return Commit(info, (Txn(TXN_CLEANED, max(snapshot.cleaned, end)),), adds, removes)

@@ -9,7 +9,13 @@ import pytest
 from jobs import key_compaction
 from jobs.state import look
 from log_tables.clock import ManualClock, SystemClock
-from log_tables.cluster.access_record import AccessRules, Quota, acl_record, security_record
+from log_tables.cluster.access_record import (
+    AccessRules,
+    Quota,
+    acl_record,
+    security_record,
+    super_user_record,
+)
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.security_admin import (
     add_acls,
@@ -194,7 +200,8 @@ def test_a_writer_that_dies_has_done_all_or_nothing(cluster: Cluster, nth: int, 
     add_acls(cluster.metadata_log, [READ])
 
     def moved(known: AccessRules) -> list:  # type: ignore[type-arg]
-        return [acl_record(READ, removed=True), acl_record(WRITTEN), security_record(True)]
+        secured = [super_user_record("User:root"), security_record(True)]
+        return [acl_record(READ, removed=True), acl_record(WRITTEN), *secured]
 
     dying = another(cluster, FaultyStore(cluster.store, [Fault(nth, failure)]))  # type: ignore[arg-type]
     with pytest.raises(Crash):

@@ -85,7 +85,7 @@ def test_segments_that_are_merged_and_deleted_while_it_reads_are_no_problem(part
         store.delete_objects([f"{DIRECTORY}/{item.path}" for item in inputs])
 
     lost = f"{DIRECTORY}/{inputs[1].path}"
-    assert check(FaultyStore(store, [Fault(1, before(meanwhile), {"head"}, lost)])).problems == []
+    assert check(FaultyStore(store, [Fault(1, before(meanwhile), {"get"}, lost)])).problems == []
     (path,) = (f"{DIRECTORY}/{item.path}" for item in partition.refresh(wait=True).segments)
     store.delete(path)
     assert any("there is no object" in problem for problem in problems(partition))

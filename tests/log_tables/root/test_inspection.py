@@ -227,6 +227,14 @@ def test_a_tree_that_is_not_whole_is_refused_and_fsck_names_the_same(
     assert locate(store) is RootLocation.ELSEWHERE
 
 
+def test_fsck_names_a_staged_file_that_was_changed(cluster: Cluster) -> None:
+    (staged,) = cluster.store.list("staging/")
+    data = bytes(cluster.store.get(staged.path))
+    cluster.store.put(staged.path, data.replace(b"pending", b"PENDING"))
+    (problem,) = check(cluster.store).problems
+    assert "is missing, cut short or changed" in problem
+
+
 def test_a_gateway_does_not_start_on_what_is_not_whole(cluster: Cluster, tmp_path: Path) -> None:
     store = copy_tree(cluster, tmp_path / "copy")
     without_segment(store)

@@ -184,7 +184,14 @@ def _other_records(store: Store, staged: StagedFile) -> StagedFile:
     )
 
 
-@pytest.mark.parametrize("damage", [_missing, _cut_short, _other_records])
+def _changed(store: Store, staged: StagedFile) -> StagedFile:
+    """The name of a header is another, of the same length."""
+    first, _, last = bytes(store.get(staged.path)).rpartition(b"trace")
+    store.put(staged.path, first + b"TRACE" + last)
+    return staged
+
+
+@pytest.mark.parametrize("damage", [_missing, _cut_short, _other_records, _changed])
 def test_a_damaged_file_is_reported_as_damaged(
     damage: Callable[[Store, StagedFile], StagedFile], store: Store, clock: ManualClock
 ) -> None:
