@@ -16,9 +16,9 @@ LOOKS_AT_ONCE = 64
 """Partitions that are opened or refreshed in one go, before the thread serves others that wait."""
 
 
-def batched(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """`items`, LOOKS_AT_ONCE at a time."""
-    return (items[start : start + LOOKS_AT_ONCE] for start in range(0, len(items), LOOKS_AT_ONCE))
+def batched(items: Sequence[Item], size: int = LOOKS_AT_ONCE) -> Iterator[Sequence[Item]]:
+    """`items`, `size` at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 class Wide:

@@ -5,7 +5,7 @@ the coordinator, but behind a load balancer they cannot choose.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from coordinator.brokers.leadership import Leadership
@@ -23,7 +23,7 @@ from coordinator.groups.classic.events import (
     SyncGroup,
 )
 from coordinator.groups.classic.rebalance import rebalancing
-from coordinator.groups.events import Delete
+from coordinator.groups.events import Delete, OffsetAndMetadata
 from coordinator.groups.group import Group
 from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.group_wire import (
@@ -40,19 +40,17 @@ from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
 from ingest.loop_share import LoopShare
+from ingest.pending_tasks import PendingTasks, retrieve
+from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import LakelogError, OffsetMetadataTooLarge, OutcomeUnknown
-from log_tables.limits import OFFSET_METADATA_MAX_CHARS
+from log_tables.limits import OFFSET_METADATA_MAX_CHARS, OFFSETS_AT_ONCE
 from log_tables.topic_partition import TopicPartition
 
 HEARTBEAT_CHECK_S = 2.0
 """How old the last look for another coordinator may be, when a member hears that all is well. Shards look a
 few times a second, unless the store hangs."""
-
-
-OFFSETS_AT_ONCE = 500
-"""Offsets of one request that are committed in one go: each takes some 10 µs of the event loop."""
 
 
 class ClassicCoordinator:
@@ -74,7 +72,7 @@ class ClassicCoordinator:
     ) -> None:
         self._shards, self._leadership, self._peers = shards, leadership, peers
         self._coordinator, self._sessions, self._clock = coordinator, consumers, clock
-        self._share = loop_share
+        self._share, self._going_on = loop_share, PendingTasks()
 
     async def coordinator_of(self, group_id: str) -> BrokerRecord | None:
         """The gateway that coordinates a group, or is the one to begin it; None is this one."""
@@ -110,33 +108,15 @@ class ClassicCoordinator:
 
     async def commit(self, group_id: str, event: CommitOffsets) -> Refused:
         """Commit offsets; returns why some of them were not. Raises what `classic.committed` raises."""
-        some = [{at: event.offsets[at] for at in each} for each in _batches(event.offsets)]
-        return await self._each(group_id, [replace(event, offsets=each) for each in some])
+        refused = await self._apply(group_id, event)
+        assert isinstance(refused, dict)
+        return refused
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> Refused:
         """Delete committed offsets; returns why some of them were not. Raises UnknownGroup, GroupNotEmpty."""
-        return await self._each(group_id, [DeleteOffsets(frozenset(each)) for each in _batches(partitions)])
-
-    async def _each(self, group_id: str, events: Sequence[CommitOffsets | DeleteOffsets]) -> Refused:
-        """Apply `events`, of which others have their turns between; their records share commits. Raises the
-        first error of them.
-        """
-        if len(events) == 1:
-            refused = await self._apply(group_id, events[0])
-            assert isinstance(refused, dict)
-            return refused
-        asked = []
-        for event in events:
-            asked.append(asyncio.ensure_future(self._apply(group_id, event)))
-            await self._share.give_way()
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        found: Refused = {}
-        async for answer in self._share.each(answers):
-            if isinstance(answer, BaseException):
-                raise answer
-            assert isinstance(answer, dict)
-            found |= answer
-        return found
+        refused = await self._apply(group_id, DeleteOffsets(frozenset(partitions)))
+        assert isinstance(refused, dict)
+        return refused
 
     async def delete(self, group_id: str) -> None:
         """Delete a group. Raises UnknownGroup, GroupNotEmpty."""
@@ -217,31 +197,69 @@ class ClassicCoordinator:
         self._shards.check_quota(shard, group_id, event.context)
         if event.generation < 0:
             shard.expire_members(group_id)
-        group = shard.group(group_id)
-        refused = _refused(group, event)
-        kept = {at: place for at, place in event.offsets.items() if at not in refused}
-        shard.apply_classic(group_id, replace(event, offsets=kept))
-        # At once: an instance must not commit over it what it was given before.
-        for consumer in self._sessions.existing(group_id, group.members):
-            consumer.forget(kept)
-        await shard.wait_durable(group_id)
+        first, *rest = [*batched([*event.offsets], OFFSETS_AT_ONCE)] or [[]]
+        refused: Refused = {}
+
+        def commit(some: Iterable[TopicPartition], checked: bool) -> Group:
+            group, offsets = shard.group(group_id), {at: event.offsets[at] for at in some}
+            found = _refused(group, offsets)
+            refused.update(found)
+            kept = {at: place for at, place in offsets.items() if at not in found}
+            after = shard.apply_classic(group_id, replace(event, offsets=kept, checked=checked))
+            # At once: an instance must not commit over it what it was given before.
+            for consumer in self._sessions.existing(group_id, group.members):
+                consumer.forget(kept)
+            return after
+
+        def go_on(some: Iterable[TopicPartition]) -> None:
+            if shard.group(group_id).exists or not before.exists:  # else it was deleted, after this commit
+                commit(some, checked=True)
+
+        before = commit(first, checked=False)
+        await self._whole(shard, before, rest, go_on)
         return refused
 
     async def _delete_offsets(self, group_id: str, event: DeleteOffsets) -> Refused:
         await self._shards.refresh_topics()
         shard = await self._shard(group_id)
         shard.expire_members(group_id)
-        group = shard.apply_classic(group_id, DeleteOffsets(frozenset()))
+        before = shard.apply_classic(group_id, DeleteOffsets(frozenset()))
+        first, *rest = [*batched([*event.partitions], OFFSETS_AT_ONCE)] or [[]]
         refused: Refused = {}
-        for at in event.partitions:
-            try:
-                group.check(at)
-                group.check_not_subscribed(at.topic)
-            except LakelogError as error:
-                refused[at] = error
-        shard.apply_classic(group_id, DeleteOffsets(event.partitions - refused.keys()))
-        await shard.wait_durable(group_id)
+
+        def delete(some: Iterable[TopicPartition]) -> None:
+            found = _undeletable(before, some)
+            refused.update(found)
+            shard.apply_classic(group_id, DeleteOffsets(frozenset(some) - found.keys(), checked=True))
+
+        delete(first)
+        await self._whole(shard, before, rest, delete)
         return refused
+
+    async def _whole(
+        self,
+        shard: Shard,
+        before: Group,
+        rest: Sequence[Sequence[TopicPartition]],
+        change: Callable[[Sequence[TopicPartition]], object],
+    ) -> None:
+        """Go on with a change of offsets that was begun in the group `before`, and return when all of it is
+        durable. Others have their turns between the batches of `rest`, so it goes on where its client has
+        left, or is no member any longer.
+        """
+
+        async def go_on() -> None:
+            for some in rest:
+                await self._share.give_way()
+                now = shard.group(before.id)
+                # What somebody else has committed since came after this change.
+                change([at for at in some if now.offsets.get(at) is before.offsets.get(at)])
+
+        if rest:
+            task = self._going_on.start(go_on())
+            task.add_done_callback(retrieve)
+            await asyncio.shield(task)
+        await shard.wait_durable(before.id)
 
     async def _shard(self, group_id: str) -> Shard:
         """The shard of the group, which is claimed if nobody leads it."""
@@ -251,16 +269,10 @@ class ClassicCoordinator:
         return await self._shards.shard(partition)
 
 
-def _batches(partitions: Collection[TopicPartition]) -> list[Sequence[TopicPartition]]:
-    """`partitions`, OFFSETS_AT_ONCE in each; at least one batch."""
-    found = [*partitions]
-    return [found[at : at + OFFSETS_AT_ONCE] for at in range(0, max(1, len(found)), OFFSETS_AT_ONCE)]
-
-
-def _refused(group: Group, event: CommitOffsets) -> Refused:
+def _refused(group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Refused:
     """The offsets that cannot be committed."""
     refused: Refused = {}
-    for at, place in event.offsets.items():
+    for at, place in offsets.items():
         try:
             group.check(at)
             if len(place.metadata) > OFFSET_METADATA_MAX_CHARS:
@@ -268,6 +280,18 @@ def _refused(group: Group, event: CommitOffsets) -> Refused:
                     f"the metadata of an offset has {len(place.metadata)} characters, "
                     f"{OFFSET_METADATA_MAX_CHARS} are allowed; send less"
                 )
+        except LakelogError as error:
+            refused[at] = error
+    return refused
+
+
+def _undeletable(group: Group, partitions: Iterable[TopicPartition]) -> Refused:
+    """The partitions whose offsets cannot be deleted."""
+    refused: Refused = {}
+    for at in partitions:
+        try:
+            group.check(at)
+            group.check_not_subscribed(at.topic)
         except LakelogError as error:
             refused[at] = error
     return refused

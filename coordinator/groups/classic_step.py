@@ -36,7 +36,8 @@ def classic_step(
     """Apply `event` at `now_ms`: the next group, its records, and the answers to requests.
 
     Raises what `classic.step` raises; UnknownTopic, UnknownPartition for offsets, GroupSubscribedToTopic,
-    GroupNotEmpty and UnknownGroup when they are deleted: then nothing has changed.
+    GroupNotEmpty and UnknownGroup when they are deleted: then `event` has changed nothing. One request may be
+    more than one event: those that are `checked` come after the one that may be refused.
     """
     match event:
         case CommitOffsets():
@@ -69,8 +70,8 @@ def _of_members(
 
 
 def _committed(group: Group, event: CommitOffsets, now_ms: float) -> tuple[Group, Records]:
-    if event.generation < 0 and (group.empty or group.classic.only_awaits):
-        return with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
+    if event.checked or (event.generation < 0 and (group.empty or group.classic.only_awaits)):
+        return with_offsets(group, group.members.values(), event.offsets, event.at_ms, event.member_id)
     if not group.exists:
         raise StaleGeneration(
             f"the group {group.id!r} has no generation {event.generation}; join it again", current=0
@@ -85,6 +86,8 @@ def _committed(group: Group, event: CommitOffsets, now_ms: float) -> tuple[Group
 
 
 def _offsets_deleted(group: Group, event: DeleteOffsets) -> tuple[Group, Records]:
+    if event.checked:
+        return _without_offsets(group, event.partitions)
     if not group.exists:
         raise UnknownGroup(f"there is no consumer group {group.id!r}; list them with `lakelog group list`")
     if group.subscribed_topics is None:

@@ -82,7 +82,8 @@ class CommitOffsets:
     """Offsets are committed by a member, or (with generation −1) by a client of a group without members. A
     negative offset is none: what was committed is forgotten.
 
-    `at_ms`: milliseconds since 1970.
+    `at_ms`: milliseconds since 1970. `checked`: the rest of a commit, whose member and generation were looked
+    at with its first offsets.
     """
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -91,13 +92,17 @@ class CommitOffsets:
     generation: int = -1
     instance_id: str | None = None
     context: RequestContext | None = None
+    checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOffsets:
-    """Committed offsets are deleted, of topics that no member is subscribed to."""
+    """Committed offsets are deleted, of topics that no member is subscribed to. `checked`: that was looked at
+    with the first of them.
+    """
 
     partitions: frozenset[TopicPartition]
+    checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,147 @@
+"""A request for more offsets than are changed in one go: it is checked once, and is all or nothing."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from api.gateway import Gateway
+from api.process.server import gateway_of
+from coordinator.groups.classic.events import CommitOffsets, JoinGroup, LeaveGroup, LeftMember, SyncGroup
+from coordinator.groups.events import OffsetAndMetadata, Reset
+from coordinator.groups.shard import Shard
+from ingest.settings import Settings
+from log_tables.clock import SystemClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_admin import create_topic
+from log_tables.errors import LakelogError, UnknownGroup
+from log_tables.limits import OFFSETS_AT_ONCE
+from log_tables.store.store import open_store
+from log_tables.topic_partition import TopicPartition
+from tests.kit.support import WAIT_S
+
+FIRST, LAST = TopicPartition("t", 0), TopicPartition("t", 1)
+NOWHERE = [TopicPartition("none", partition) for partition in range(OFFSETS_AT_ONCE)]
+EVERY = [FIRST, *NOWHERE, LAST]
+"""The partitions of a request. The two that there are do not come in one go."""
+
+JOIN = JoinGroup(
+    new_member_id="m",
+    protocol_type="consumer",
+    protocols=(("range", b""),),
+    session_timeout_ms=10_000,
+    requires_known_member_id=False,
+    rebalance_timeout_ms=10_000,
+)
+
+
+def places(partitions: list[TopicPartition], offset: int = 0) -> dict[TopicPartition, OffsetAndMetadata]:
+    return dict.fromkeys(partitions, OffsetAndMetadata(offset))
+
+
+async def gateway_at(root: Path) -> Gateway:
+    clock, store = SystemClock(), open_store(root)
+    cluster = Cluster.open(store, clock, "http://nowhere")
+    settings = Settings(
+        data=store.url, linger_ms=0, group_initial_rebalance_delay_ms=0, advertised_url="http://nowhere"
+    )
+    gateway = gateway_of(cluster, settings.model_copy(update={"peer_url": "http://nowhere"}), clock)
+    await gateway.writer.start()
+    create_topic(cluster, "t", 2)
+    return gateway
+
+
+async def member(gateway: Gateway) -> CommitOffsets:
+    """The commit of a member in all partitions."""
+    joined = await gateway.classic.join("g", JOIN)
+    sync = SyncGroup(member_id="m", generation=joined.generation, assignments={"m": b""})
+    await gateway.classic.sync("g", sync)
+    return CommitOffsets(offsets=places(EVERY), at_ms=1, member_id="m", generation=joined.generation)
+
+
+async def commit_with(gateway: Gateway, event: CommitOffsets, then: Callable[[Shard], object]) -> Shard:
+    """Commit, and let something happen when the first offsets are there and the last are not."""
+    _, partition = await gateway.shard_manager.partition_for("g")
+    shard = await gateway.shard_manager.shard(partition)
+    async with asyncio.timeout(WAIT_S):
+        committing = asyncio.create_task(gateway.classic.commit("g", event))
+        while not shard.group("g").offsets:
+            await gateway.loop_share.give_way()
+        assert shard.group("g").offsets.keys() == {FIRST}
+        then(shard)
+        assert {*await committing} == {*NOWHERE}
+    return shard
+
+
+def run(scenario: Callable[[Gateway], Coroutine[None, None, None]], root: Path) -> None:
+    async def started() -> None:
+        await scenario(await gateway_at(root))
+
+    asyncio.run(started())
+
+
+def test_more_offsets_are_deleted_than_there_are(tmp_path: Path) -> None:
+    """The group has no members, so with its last offset it is gone; the request was for it all the same."""
+
+    async def scenario(gateway: Gateway) -> None:
+        event = CommitOffsets(offsets=places([FIRST]), at_ms=1)
+        assert await gateway.classic.commit("g", event) == {}
+        assert {*await gateway.classic.delete_offsets("g", EVERY)} == {*NOWHERE}
+        assert not (await gateway.classic.group("g")).exists
+        with pytest.raises(UnknownGroup):
+            await gateway.classic.delete_offsets("g", EVERY)
+
+    run(scenario, tmp_path)
+
+
+def test_each_offset_that_cannot_be_committed_or_deleted_has_its_reason(tmp_path: Path) -> None:
+    async def scenario(gateway: Gateway) -> None:
+        beyond = [TopicPartition("t", partition) for partition in (2, 3)]
+        asked = [beyond[0], *EVERY, beyond[1]]
+        refused = await gateway.classic.commit("g", CommitOffsets(offsets=places(asked), at_ms=1))
+        assert {*refused} == {*beyond, *NOWHERE}
+        assert (await gateway.classic.group("g")).offsets.keys() == {FIRST, LAST}
+        assert {*await gateway.classic.delete_offsets("g", asked)} == {*beyond, *NOWHERE}
+
+    run(scenario, tmp_path)
+
+
+def test_a_commit_is_whole_though_its_member_leaves_meanwhile(tmp_path: Path) -> None:
+    async def scenario(gateway: Gateway) -> None:
+        event = await member(gateway)
+        gone = LeaveGroup((LeftMember("m"),))
+        shard = await commit_with(gateway, event, lambda shard: shard.apply_classic("g", gone))
+        found = shard.group("g").offsets
+        assert found.keys() == {FIRST, LAST}
+        assert {each.member for each in found.values()} == {"m"}
+        with pytest.raises(LakelogError):
+            await gateway.classic.commit("g", event)
+
+    run(scenario, tmp_path)
+
+
+def test_what_others_commit_meanwhile_came_later(tmp_path: Path) -> None:
+    async def scenario(gateway: Gateway) -> None:
+        event = CommitOffsets(offsets=places(EVERY), at_ms=1)
+        later = Reset(places([LAST], 7), 2)
+        shard = await commit_with(gateway, event, lambda shard: shard.apply("g", later))
+        assert {at: found.offset for at, found in shard.group("g").offsets.items()} == {FIRST: 0, LAST: 7}
+
+    run(scenario, tmp_path)
+
+
+def test_a_commit_goes_on_when_its_client_is_gone(tmp_path: Path) -> None:
+    async def scenario(gateway: Gateway) -> None:
+        event = CommitOffsets(offsets=places(EVERY), at_ms=1)
+        _, partition = await gateway.shard_manager.partition_for("g")
+        shard = await gateway.shard_manager.shard(partition)
+        async with asyncio.timeout(WAIT_S):
+            committing = asyncio.create_task(gateway.classic.commit("g", event))
+            while not shard.group("g").offsets:
+                await gateway.loop_share.give_way()
+            committing.cancel()
+            while LAST not in shard.group("g").offsets:
+                await gateway.loop_share.give_way()
+
+    run(scenario, tmp_path)
