@@ -56,7 +56,7 @@ PYTHON = """
     action admin async background allowance alteration argument backoff bench bound boundary bucket cache call
     callback change choice cli clock code collection command conflict context copy count crash delete
     delivery demo description dispatch entry event exit export failure fault filter flow format fsck handle
-    housekeeping infer inspection interpreter interrupt item java jre kind lakelog layout line link list
+    hash housekeeping infer inspection interpreter interrupt item java jre kind lakelog layout line link list
     load local location loop maintain maintenance manager metrics mismatch move name node object offload
     out outcome package parser pattern posix process publish put queue ratio read refresh repeat replay report
     restart result rewind run runner sequencer serialize serializer serve setting slice start step summary
