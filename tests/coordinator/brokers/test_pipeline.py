@@ -5,9 +5,10 @@ One gateway on the clock of the test, over a store that fails, while other proce
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -111,13 +112,17 @@ class Scene:
     async def settle(self) -> None:
         """Let the time pass until all is answered, and nothing is under way."""
         self.store.faults.clear()
-        closing = asyncio.create_task(self.pipeline.close())
+        await self.ends(self.pipeline.close())
+
+    async def ends(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Let the time pass until `closing` has ended: what it waits for in a thread takes time, too."""
+        task = asyncio.create_task(closing)
         for _ in range(60):
-            if closing.done():
+            if task.done():
                 break
             await self.passes(500)
-        assert closing.done(), "the pipeline does not come to an end"
-        await closing
+        assert task.done(), f"{closing} does not come to an end"
+        await task
 
     def check(self) -> None:
         """What was acknowledged is where its answer says; in order, nothing doubled."""
@@ -159,8 +164,7 @@ def run(scenario: Callable[[Scene], Awaitable[None]], takes_s: float = 0.02, **g
         await scenario(scene)
         await scene.settle()
         scene.check()
-        loop.takes_s = 0
-        await gateway.writer.close()
+        await scene.ends(gateway.writer.close())
 
     with asyncio.Runner(loop_factory=lambda: ClockedLoop(clock)) as runner:
         runner.run(main())
