@@ -11,12 +11,12 @@ from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
-from coordinator.failure_log import FailureLog
 from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.tail_follower import TailFollower
 from ingest.buffer import Buffer
+from ingest.failure_log import FailureLog
 from ingest.loop_share import LoopShare
 from ingest.request_trace import RequestIds, Tracer
 from ingest.settings import Settings

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context
 
-from coordinator.failure_log import FailureLog
+from ingest.failure_log import FailureLog
 
 
 class PeriodicTask:

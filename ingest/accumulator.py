@@ -11,7 +11,6 @@ more than to sequence it. So nobody awaits it directly: a task that is cancelled
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -20,13 +19,12 @@ from dataclasses import dataclass, field
 
 from ingest.bucket import CommitBucket
 from ingest.commit_budget import CommitBudget
+from ingest.failure_log import FailureLog
 from ingest.request_trace import CURRENT, RequestTrace, Span
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.partition.partition import AppendRequest, Partition, SequencedAppend
-
-_log = logging.getLogger(__name__)
 
 TRACES_MAX = 32
 """Requests that the span of their commit names."""
@@ -108,7 +106,10 @@ class Accumulator:
         self._full, self._closing = asyncio.Event(), asyncio.Event()
         self._drain: asyncio.Task[None] | None = None
         self._outside = self._released = False
+        self._look: asyncio.Future[bool] | None = None
         self.committing = False
+        self.failures = FailureLog()
+        """Logs and counts those of taking what maintenance offers."""
         self.begin_commit: BeginCommit | None = None
         """Where traces are kept: begins the span of a commit."""
 
@@ -174,6 +175,7 @@ class Accumulator:
                 outside, batch = self._outside, self._seal()
                 self.committing = True
                 self._on_sealed()
+                self._look_for_offer()
                 try:
                     await self._commit(batch)
                 finally:
@@ -244,15 +246,19 @@ class Accumulator:
             if span is not None:
                 span.end(failed=failed)
 
+    def _look_for_offer(self) -> None:
+        """Begin to look while a commit runs, which takes longer: no append waits for it."""
+        if self._look is None and self.partition.offer_due:
+            self._look = asyncio.get_running_loop().run_in_executor(self._executor, self.partition.has_offer)
+            self._look.add_done_callback(_note)
+
     async def _take_offer(self) -> None:
-        if not self.partition.offer_due:
-            return
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self.partition.take_offer)
-        except LakelogError as error:
-            _log.warning(
-                "what maintenance offered for %s was not committed: %s", self.partition.directory, error
-            )
+        if self._look is None or not self._look.done():
+            return  # after the next commit; without one its maker needs no help
+        look, self._look = self._look, None
+        with self.failures.catch("offers", self.partition.directory):
+            if look.result():
+                await asyncio.get_running_loop().run_in_executor(self._executor, self.partition.take_offer)
 
     def _commit_in_thread(self, entries: list[SequencedAppend]) -> int | None:
         begin = self._clock.processor_s()
@@ -270,6 +276,12 @@ class Accumulator:
             void.fail(NotLeader("an earlier commit failed; repeat the request") if certain else error)
             self._queue.remove(void)
             self._queued_bytes -= void.size_bytes
+
+
+def _note(look: "asyncio.Future[bool]") -> None:
+    """Note its failure, which asyncio would log if no other commit came."""
+    if not look.cancelled():
+        look.exception()
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

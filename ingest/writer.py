@@ -14,6 +14,7 @@ from ingest.accumulator import Accumulator, BatchLimits, BeginCommit, Ticket
 from ingest.bucket import CommitBucket
 from ingest.buffer import Room
 from ingest.commit_budget import commit_budget
+from ingest.failure_log import FailureLog
 from ingest.partitioner import StickyPartitioner
 from ingest.pending_tasks import PendingTasks, shared_task
 from ingest.request_trace import Attributes, RequestTrace, Span, Tracer
@@ -110,9 +111,12 @@ class Writer:
         clock: Clock,
         committed: Callable[[str, int, float], None] = lambda _topic, _records, _seconds: None,
         tracer: Tracer | None = None,
+        failures: FailureLog | None = None,
     ) -> None:
-        """`committed` is called for every commit: with its topic, its records, and the seconds it took."""
-        self._tracer = tracer
+        """`committed` is called for every commit: with its topic, its records, and the seconds it took.
+        `failures` logs those that are no producer's.
+        """
+        self._tracer, self._failures = tracer, failures or FailureLog()
         self._cluster, self._settings, self._clock, self._committed = cluster, settings, clock, committed
         self._limits = BatchLimits(settings.linger_ms / 1000, settings.batch_size)
         self.budget = commit_budget(settings, requests_are_paid(cluster.store.url), clock)
@@ -305,6 +309,7 @@ class Writer:
                     lambda records, seconds: self._committed(topic.name, records, seconds),
                     None if is_internal(topic.name) else self.budget,
                 )
+                route.accumulators[partition].failures = self._failures
                 route.accumulators[partition].begin_commit = self._begin_commit(topic, partition)
         finally:
             del route.claims[partition]

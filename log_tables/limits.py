@@ -324,15 +324,15 @@ LAST_MERGE_GROWTH = 2
 """The same where nothing else fits in: such segments would wait for ever, so one more rewrite pays."""
 
 REWRITTEN_FILES_MAX = 1_000
-"""Segments that one commit of a merge or a retype replaces: with up to two actions for each, of about 500
-bytes, the leader reads and checks it in some 20 ms. A compaction by key has no bound: a tombstone may go only
-together with the records that it deletes."""
+"""Segments that one commit of a merge or a retype replaces, or one of a truncation or a move removes: with up
+to two actions for each, of about 500 bytes, the leader reads and checks it in some 20 ms. A compaction by key
+has no bound: a tombstone may go only together with the records that it deletes."""
 
 OFFERED_AFTER = 2
 """So many races that a commit has lost to the leader before it is offered to it."""
 
 OFFER_LOOK_S = 0.1
-"""How often at most a leader that commits looks for an offer, once after a commit: on a paid store one small
+"""How often at most a leader looks for an offer, while it commits: on a paid store one small
 request, a twenty-fifth of the price of that commit's two puts."""
 
 OFFER_MAX_AGE_MS = 60_000

@@ -43,7 +43,6 @@ from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peer_secret import PeerSecrets
 from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
-from coordinator.failure_log import FailureLog
 from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.session_manager import SessionManager
@@ -51,6 +50,7 @@ from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.tail_follower import TailFollower
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
 from ingest.buffer import Buffer
+from ingest.failure_log import FailureLog
 from ingest.loop_share import LoopShare
 from ingest.request_trace import RequestIds
 from ingest.settings import Settings
@@ -349,7 +349,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     failures = FailureLog(metrics.duty_failed)
     buffer = Buffer(settings.buffer_memory, request_bytes=REQUEST_BYTES)
     tracer = tracer_of(os.environ)
-    writer = Writer(cluster, settings, clock, metrics.committed, tracer)
+    writer = Writer(cluster, settings, clock, metrics.committed, tracer, failures)
     brokers = Brokers(cluster, settings, clock, failures, secrets, _end)
     peers = Peers(brokers, peer_context(settings), settings.peer_server_name, tracer)
     leadership = Leadership(cluster, writer, brokers, peers, clock, failures)

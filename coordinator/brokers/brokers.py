@@ -20,8 +20,8 @@ from typing import TypeVar, TypeVarTuple, Unpack
 from msgspec.structs import replace
 
 from coordinator.brokers.peer_secret import ADVICE, PeerSecrets, Target, seal
-from coordinator.failure_log import FailureLog
 from coordinator.periodic_task import PeriodicTask
+from ingest.failure_log import FailureLog
 from ingest.pending_tasks import shared_task
 from ingest.settings import Settings
 from log_tables.clock import Clock

@@ -14,9 +14,9 @@ import mmh3
 
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peers import Peers
-from coordinator.failure_log import FailureLog
 from coordinator.periodic_task import PeriodicTask
 from ingest.accumulator import Accumulator
+from ingest.failure_log import FailureLog
 from ingest.writer import Writer
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster

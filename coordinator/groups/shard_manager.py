@@ -13,7 +13,6 @@ from coordinator.access.access import Access
 from coordinator.access.authorizer import Authorizer
 from coordinator.access.principal import RequestContext
 from coordinator.brokers.leadership import Leadership
-from coordinator.failure_log import FailureLog
 from coordinator.groups.classic.classic_group import ClassicLimits
 from coordinator.groups.events import TopicsChanged, TopicState
 from coordinator.groups.group import Group
@@ -25,6 +24,7 @@ from coordinator.groups.topic_filter import TopicFilter
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
 from coordinator.periodic_task import PeriodicTask
 from ingest.buffer import RETRY_AFTER_S
+from ingest.failure_log import FailureLog
 from ingest.pending_tasks import PendingTasks, shared_task
 from ingest.settings import Settings
 from log_tables.clock import Clock

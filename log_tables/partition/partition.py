@@ -19,8 +19,8 @@ from log_tables.errors import (
     OffsetOutOfRange,
     TopicDeleted,
 )
-from log_tables.layout import TXN_DELETED, TXN_LEADER, TXN_LEADER_BROKER, TXN_LOG_START, segment_name
-from log_tables.limits import OFFER_LOOK_S
+from log_tables.layout import TXN_DELETED, TXN_LEADER, TXN_LEADER_BROKER, segment_name
+from log_tables.limits import OFFER_LOOK_S, OFFER_MAX_AGE_MS
 from log_tables.partition.append_commit import append_commit, append_txns, encoded, in_turn, records_of, timed
 from log_tables.partition.append_history import AppendHistory
 from log_tables.partition.reader import PartitionConfig, PartitionReader
@@ -31,6 +31,8 @@ from log_tables.segments import segment as segments
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info, topic_deleted
+from log_tables.table.first_segments import Due, below, remove_first
+from log_tables.table.offer import has_offer
 from log_tables.table.snapshot import Snapshot
 
 __all__ = ["AppendRequest", "Partition", "ProducerStamp", "SequencedAppend"]
@@ -63,7 +65,7 @@ class Partition(PartitionReader):
         self._term = 0
         self._sequencer: Sequencer | None = None
         self._history: AppendHistory | None = None
-        self._looked = 0.0
+        self._look_next = 0.0
 
     @property
     def log_end(self) -> int:
@@ -257,26 +259,36 @@ class Partition(PartitionReader):
 
     @property
     def offer_due(self) -> bool:
-        """Whether `take_offer` has something to do: this process leads, and has not looked for a while."""
-        return self.leading and self.clock.monotonic() >= self._looked + OFFER_LOOK_S
+        """Whether to look for an offer: this process leads, and has not looked for a while."""
+        return self.leading and self.clock.monotonic() >= self._look_next
+
+    def has_offer(self) -> bool:
+        """Whether `take_offer` has something to take. May run during an append. Raises StoreUnavailable."""
+        self._look_next = self.clock.monotonic() + OFFER_LOOK_S
+        return has_offer(self.table.store, self.directory)
 
     def take_offer(self) -> None:
         """Commit, as the leader, what another process could not commit between this one's appends.
 
-        Call it between two appends. After an error this process leads on: nothing of its own is lost. Raises
-        StoreUnavailable, OutcomeUnknown, Damaged; CorruptLog for an offer that would break the log.
+        Call it between two appends. After an error this process leads on: nothing of its own is lost, and no
+        offer is looked for during the next minute. Raises StoreUnavailable, OutcomeUnknown, Damaged;
+        CorruptLog for an offer that would break the log.
         """
         with self._committing:
-            self._looked, epoch = self.clock.monotonic(), self._epoch
-            if self.leading:
-                self.table.take_offer(lambda snapshot: snapshot.leader_epoch == epoch)
+            epoch = self._epoch
+            try:
+                if self.leading:
+                    self.table.take_offer(lambda snapshot: snapshot.leader_epoch == epoch)
+            except Exception:
+                self._look_next = self.clock.monotonic() + OFFER_MAX_AGE_MS / 1000
+                raise
 
     def truncate(self, before: int) -> int:
         """Delete the records below offset `before` (Kafka's DeleteRecords); returns the new log start.
 
-        Segments wholly below it are removed; inside of a segment our readers skip the records. The log start
-        never moves back: a smaller `before` changes nothing. Raises InvalidOffset, OffsetOutOfRange, and what
-        `refresh` raises.
+        Segments wholly below it are removed, many of them in several commits; inside of a segment our readers
+        skip the records. The log start never moves back: a smaller `before` changes nothing. Raises
+        InvalidOffset, OffsetOutOfRange, and what `refresh` raises; OutcomeUnknown where a part may be done.
         """
         self.refresh(wait=True)
         if before < 0:
@@ -287,17 +299,11 @@ class Partition(PartitionReader):
                 log_start_offset=self.log_start,
                 high_watermark=self.high_watermark,
             )
-        info = commit_info(self.clock, "DELETE RECORDS")
 
-        def build(snapshot: Snapshot) -> Commit | None:
-            if before <= snapshot.log_start:
-                return None
-            now_ms = self.clock.now_ms()
-            gone = (segment for segment in snapshot.segments if segment.last_offset < before)
-            removes = tuple(segment.remove(now_ms, data_change=True) for segment in gone)
-            return Commit(info, txns=(Txn(TXN_LOG_START, before),), removes=removes)
+        def due(snapshot: Snapshot) -> Due | None:
+            return None if before <= snapshot.log_start else below(snapshot, before)
 
-        self.table.transact(build)
+        remove_first(self.table, "DELETE RECORDS", due)
         return self.log_start
 
     def set_properties(self, properties: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import CorruptLog, CorruptSegment, ObjectMissing
-from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LOG_START, TXN_TIERED, segment_name
+from log_tables.layout import TXN_HIGH_WATERMARK, TXN_TIERED, segment_name
 from log_tables.partition.remote import check_reaches
 from log_tables.segments import rewrite
 from log_tables.segments import segment as segments
@@ -25,6 +25,7 @@ from log_tables.segments.digest import Digest
 from log_tables.store.store import Data, Store, open_store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info
+from log_tables.table.first_segments import Due, below, remove_first
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
 
@@ -225,20 +226,12 @@ def _connected(here: Snapshot, held: int, wanted: Sequence[Segment]) -> bool:
 
 def _release(local: Table, held: Collection[str]) -> tuple[Segment, ...]:
     """Remove from the head of the local table the files `held`, which the remote one has."""
-    info = commit_info(local.clock, "TIER")
-    seen: dict[str, Segment] = {}
 
-    def build(snapshot: Snapshot) -> Commit | None:
+    def due(snapshot: Snapshot) -> Due | None:
         gone = [*takewhile(lambda item: item.path in held, snapshot.segments[:-1])]
-        if not gone:
-            return None
-        now_ms = local.clock.now_ms()
-        removes = tuple(item.remove(now_ms, data_change=True) for item in gone)
-        seen.update((item.path, item) for item in gone)
-        return Commit(info, txns=(Txn(TXN_TIERED, gone[-1].last_offset + 1),), removes=removes)
+        return (gone, Txn(TXN_TIERED, gone[-1].last_offset + 1)) if gone else None
 
-    made = local.transact(build)
-    return () if made is None else tuple(seen[remove.path] for remove in made.removes)
+    return remove_first(local, "TIER", due)
 
 
 def remove_expired(remote: Table, log_start: int) -> tuple[Segment, ...]:
@@ -247,17 +240,9 @@ def remove_expired(remote: Table, log_start: int) -> tuple[Segment, ...]:
     Returns them. Raises StoreUnavailable, OutcomeUnknown, ForeignCommit.
     """
     remote.refresh(wait=True)
-    info = commit_info(remote.clock, "DELETE RECORDS")
-    gone: list[Segment] = []
 
-    def build(snapshot: Snapshot) -> Commit | None:
-        gone[:] = [item for item in snapshot.segments if item.last_offset < log_start]
-        if not gone:
-            return None
-        now_ms = remote.clock.now_ms()
-        removes = tuple(item.remove(now_ms, data_change=True) for item in gone)
-        start = max(snapshot.log_start, min(log_start, snapshot.high_watermark))
-        return Commit(info, txns=(Txn(TXN_LOG_START, start),), removes=removes)
+    def due(snapshot: Snapshot) -> Due | None:
+        found = below(snapshot, log_start)
+        return found if found[0] else None
 
-    remote.transact(build)
-    return tuple(gone)
+    return remove_first(remote, "DELETE RECORDS", due)

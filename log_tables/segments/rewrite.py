@@ -396,7 +396,7 @@ def _replace(
     With `cleaned`, records were dropped up to that offset.
     """
     info, since = commit_info(table.clock, operation), table.clock.boottime() if begun is None else begun
-    stays = {item.path for item in inputs} & {item.path for item in made}
+    stays = frozenset(item.path for item in inputs) & {item.path for item in made}
     adds = tuple(item.add(changes) for item in made if item.path not in stays)
     now_ms = table.clock.now_ms()
     removes = tuple(item.remove(now_ms, changes) for item in inputs if item.path not in stays)
@@ -408,7 +408,7 @@ def _replace(
         """One object as long as it says the same, so that an attempt after a lost race costs little."""
         if border not in commits:
             txns = () if cleaned is None else (Txn(TXN_CLEANED, border),)
-            commits[border] = Commit(info, txns=txns, adds=adds, removes=removes)
+            commits[border] = Commit(info, txns=txns, adds=adds, removes=removes, needs=stays)
         return commits[border]
 
     def build(snapshot: Snapshot) -> Commit | None:
@@ -419,4 +419,4 @@ def _replace(
         _check_fresh(table.clock, since)
         return commit_at(0 if cleaned is None else max(snapshot.cleaned, cleaned))
 
-    return table.transact(build, needs=stays) is not None
+    return table.transact(build) is not None

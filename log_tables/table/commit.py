@@ -5,7 +5,7 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
@@ -153,7 +153,11 @@ _decoder = msgspec.json.Decoder(_Line)
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The actions of one version, sorted by kind."""
+    """The actions of one version, sorted by kind.
+
+    `needs` are paths of files that the table must have for it, besides those that it removes. They are not
+    written, and only who offers a commit to a leader says them.
+    """
 
     info: CommitInfo
     txns: tuple[Txn, ...] = ()
@@ -161,6 +165,7 @@ class Commit:
     removes: tuple[Remove, ...] = ()
     protocol: Protocol | None = None
     metadata: Metadata | None = None
+    needs: frozenset[str] = field(default=frozenset(), compare=False)
 
     def actions(self) -> list[Action]:
         """All actions, in the order in which they are written."""
@@ -181,7 +186,7 @@ def decode(data: bytes, path: str) -> Commit:
     """The commit in the bytes of the file `path`. Raises CorruptLog."""
     try:
         lines = [_decoder.decode(line) for line in data.splitlines() if line.strip()]
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptLog(f"the commit {path} cannot be read ({error}); restore the file") from None
     if not lines:
         raise CorruptLog(f"the commit {path} is empty; restore the file")
@@ -230,18 +235,21 @@ def put_commit(
     commit: Commit,
     clock: Clock,
     put: PutIfAbsent | None = None,
-    data: bytes = b"",
+    data: bytes | None = None,
 ) -> Commit | None:
     """Put `commit` as `version` of `table` if there is none yet, by `put` or the store's `put_if_absent`.
 
     `data` are its bytes, where they are made already.
 
     Returns None when `commit` is there and durable; otherwise the commit that was there first, which may not
-    be durable yet. While the outcome of a put is unknown, the same bytes are put again under the same
-    version. Raises OutcomeUnknown when that takes longer than PUT_RETRY_LIMIT_S, StoreUnavailable when the
-    store certainly wrote nothing.
+    be durable yet. It may bear the same `batchId`: a leader may have put an earlier form of an offer. While
+    the outcome of a put is unknown, the same bytes are put again under the same version. Raises
+    OutcomeUnknown when that takes longer than PUT_RETRY_LIMIT_S, StoreUnavailable when the store certainly
+    wrote nothing.
     """
-    path, data = commit_path(table, version), data or encode(commit)
+    path = commit_path(table, version)
+    if data is None:
+        data = encode(commit)
     deadline = clock.monotonic() + PUT_RETRY_LIMIT_S
     pause_s = _PUT_RETRIES.first_s
     certain = True
@@ -255,7 +263,7 @@ def put_commit(
         except (AlreadyExists, OutcomeUnknown, StoreUnavailable):
             certain = False
         found = _read_back(store, table, version)
-        if found is not None and found.info.batchId != commit.info.batchId:
+        if found is not None and found != commit:
             return found
         # Nothing is there, although the store may have said so (a racing put failed); or it is ours, in a
         # directory whose fsync failed: visible, and not durable.

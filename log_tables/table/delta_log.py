@@ -5,7 +5,7 @@ A subclass says what its actions mean: `Table` is the log of a partition, `Topic
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -213,24 +213,24 @@ class DeltaLog(ABC, Generic[S]):
         self,
         build: Callable[[S], Commit | None],
         put: PutIfAbsent | None = None,
-        needs: Collection[str] = (),
     ) -> Commit | None:
         """Commit what `build` makes of the newest snapshot; repeated with the next one when another was
         first.
 
         `put` puts the commit instead of the store's `put_if_absent`. The snapshot that `build` gets is
         durable. It returns None, or raises, to give up without harm. A commit that waits for a busy leader
-        is offered to it (`_lost`): it `needs` these files in the table, besides those that it removes.
-        Returns the commit that was made: the last one that was built, or an earlier one that the leader has
-        put. Raises OutcomeUnknown, StoreUnavailable, ForeignCommit, TopicDeleted; CorruptLog when the commit
-        would break an invariant: then nothing is written.
+        is offered to it (`_waiting`). Returns the commit that was made: the last one that was built, or an
+        earlier one that the leader has put. Raises OutcomeUnknown, ForeignCommit, TopicDeleted;
+        StoreUnavailable, or CorruptLog when the commit would break an invariant: then nothing is written.
         """
         with self._lock, self._commit_in_flight(), self._waiting() as lost:
             checked: Commit | None = None
+            known, offered = self._snapshot.version, False
             while True:
-                if self._is_stale():
-                    self._reopen()
-                    checked = None
+                moved, ours = self._caught_up(known, offered)
+                if ours is not None:
+                    return ours
+                checked = None if moved else checked
                 self.make_durable()
                 commit = build(self._live())
                 if commit is None:
@@ -244,14 +244,13 @@ class DeltaLog(ABC, Generic[S]):
                 if other is not None:
                     ours, spoiled = self._follow(other)
                     if ours is not None:
-                        self.make_durable()
                         return ours
                     checked = None if spoiled else commit
-                    lost(commit, needs)
+                    known = self._snapshot.version
+                    offered = lost(commit)
                 elif self._is_stale():
                     # The answer took so long that the log after the version may have been deleted since.
                     self._reopen_after_put()
-                    checked = None
                     if self._counted(commit, asked):
                         return commit
                 else:
@@ -262,9 +261,41 @@ class DeltaLog(ABC, Generic[S]):
                     return commit
 
     @contextmanager
-    def _waiting(self) -> Iterator[Callable[[Commit, Collection[str]], None]]:
-        """Gives what `transact` calls after each lost race, with its commit and the files that this needs."""
-        yield lambda _commit, _needs: None
+    def _waiting(self) -> Iterator[Callable[[Commit], bool]]:
+        """Gives what `transact` calls after each lost race, with its commit. That returns whether the leader
+        may put it now, too.
+        """
+        yield lambda _commit: False
+
+    def _pause(self, seconds: float) -> None:
+        """Pause in `transact`, and let other threads use the table meanwhile."""
+        batch = self._batch_in_flight
+        self._lock.release()
+        try:
+            self.clock.pause(seconds)
+        finally:
+            self._lock.acquire()
+            self._batch_in_flight, self._committing = batch, True
+
+    def _caught_up(self, known: int, offered: bool) -> tuple[bool, Commit | None]:
+        """Whether the snapshot is not that of version `known` any more, because it was opened again, or other
+        threads have read on in a pause; and the commit of ours in between, if it was `offered` and put.
+
+        Raises OutcomeUnknown where a commit in between was deleted since.
+        """
+        if self._is_stale():
+            self._reopen()
+        for version in range(known + 1, self._snapshot.version + 1) if offered else ():
+            commit = read_commit(self.store, self.directory, version)
+            if commit is None:
+                raise OutcomeUnknown(
+                    f"a commit was offered to the leader of {self.directory}, and version {version} of the "
+                    "log, which may be it, was deleted since; look before you repeat it"
+                )
+            if commit.info.batchId == self._batch_in_flight:
+                self.make_durable()
+                return True, commit
+        return self._snapshot.version != known, None
 
     def make_durable(self) -> None:
         """Make the snapshot durable, before any answer or action relies on it.
@@ -491,18 +522,21 @@ class DeltaLog(ABC, Generic[S]):
         self._confirmed = asked
         return None
 
-    def _follow(self, commit: Commit | None) -> tuple[Commit | None, bool]:
+    def _follow(self, commit: Commit) -> tuple[Commit | None, bool]:
         """Follow the next `commit` and all after it. Returns the one of them that is ours, put by another
-        process, and whether a commit that was checked before has to be checked again.
+        process and durable then, and whether a commit that was checked before has to be checked again.
         """
         ours, spoiled = None, False
-        while commit is not None:
+        following: Commit | None = commit
+        while following is not None:
             asked = self.clock.boottime()
-            self._snapshot, spoils = self._classify(self._snapshot, commit)
+            self._snapshot, spoils = self._classify(self._snapshot, following)
             spoiled = spoiled or spoils
-            ours = commit if commit.info.batchId == self._batch_in_flight else ours
-            commit = self._next(self._snapshot)
+            ours = following if following.info.batchId == self._batch_in_flight else ours
+            following = self._next(self._snapshot)
             self._confirmed = asked
+        if ours is not None:
+            self.make_durable()
         return ours, spoiled
 
     def _checked(self, commit: Commit) -> S:

@@ -6,9 +6,8 @@ it: no race is left to lose (docs/decisions/0091-the-leader-commits-what-waits.m
 who offers; the object is no lock, and neither waits for the other.
 """
 
-from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 
 import msgspec
 
@@ -34,16 +33,17 @@ class _Content(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_Content)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A commit that the leader may put as it is, as long as the table has the files that it `needs`."""
+def fits(commit: Commit, snapshot: Snapshot) -> bool:
+    """Whether `commit`, which was made for an earlier version, still does in `snapshot` what it was made for.
 
-    commit: Commit
-    needs: frozenset[str]
-
-    def fits(self, snapshot: Snapshot) -> bool:
-        """Whether nothing has changed in `snapshot` of what the commit was made of."""
-        return self.needs <= {segment.path for segment in snapshot.segments}
+    Never once it is in the log: the files that it removes are gone then, and its txns stand where it sets
+    them. So nobody has to know who else may have put it.
+    """
+    there = {segment.path for segment in snapshot.segments}
+    steps = [txn.version - snapshot.version_of(txn.app_id) for txn in commit.txns]
+    does = bool(commit.removes) or any(step > 0 for step in steps)
+    needed = commit.needs.union(remove.path for remove in commit.removes)
+    return does and needed <= there and all(step >= 0 for step in steps)
 
 
 def is_offerable(snapshot: Snapshot, commit: Commit) -> bool:
@@ -54,17 +54,21 @@ def is_offerable(snapshot: Snapshot, commit: Commit) -> bool:
     return files_only and snapshot.cluster is None and kind_of(snapshot, commit) is CommitKind.MAINTENANCE
 
 
-def put_offer(
-    store: Store, directory: str, snapshot: Snapshot, commit: Commit, needs: Collection[str]
-) -> None:
+def put_offer(store: Store, directory: str, snapshot: Snapshot, commit: Commit) -> bool:
     """Offer `commit`, made for `snapshot` of the table at `directory`, unless another offer is there.
 
-    Raises StoreUnavailable.
+    Returns whether the leader may see it. Without an answer of the store it may.
     """
-    content = _Content(snapshot.metadata.id, sorted(needs), encode(commit).decode())
-    with suppress(AlreadyExists, OutcomeUnknown):  # it may be there: its maker goes on trying all the same
-        if not has_offer(store, directory):
-            store.put_if_absent(offer_path(directory), msgspec.json.encode(content))
+    content = _Content(snapshot.metadata.id, sorted(commit.needs), encode(commit).decode())
+    try:
+        if has_offer(store, directory):
+            return False
+        store.put_if_absent(offer_path(directory), msgspec.json.encode(content))
+    except OutcomeUnknown:
+        return True
+    except (AlreadyExists, StoreUnavailable):
+        return False  # it is only help: its maker goes on trying all the same
+    return True
 
 
 def has_offer(store: Store, directory: str) -> bool:
@@ -76,29 +80,31 @@ def has_offer(store: Store, directory: str) -> bool:
     return True
 
 
-def read_offer(store: Store, directory: str, snapshot: Snapshot) -> Offer | None:
-    """The offer for the table at `directory`, of which `snapshot` is known; None without one that counts.
+def read_offer(store: Store, directory: str, snapshot: Snapshot) -> Commit | None:
+    """The commit that is offered for the table at `directory`, of which `snapshot` is known; None without one
+    that counts.
 
     One that is older than OFFER_MAX_AGE_MS by the store's clock, or was copied with the files of another
     table, is none. Raises StoreUnavailable, CorruptLog for one that no process of ours has made.
     """
     path = offer_path(directory)
     try:
-        data, modified_ms = store.get(path), store.head(path).modified_ms
+        # In this order: one that takes its place meanwhile is younger.
+        modified_ms, data = store.head(path).modified_ms, store.get(path)
     except ObjectMissing:
         return None
     if modified_ms < store.now_ms() - OFFER_MAX_AGE_MS:
         return None
     try:
         content = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptLog(f"the offer {path} cannot be read ({error}); it is deleted") from None
-    commit = decode(content.commit.encode(), path)
     if content.table != snapshot.metadata.id:
         return None
+    commit = decode(content.commit.encode(), path)
     if not is_ours(commit) or not is_offerable(snapshot, commit):
         raise CorruptLog(f"the offer {path} is no maintenance of lakelog; it is deleted")
-    return Offer(commit, frozenset((*content.needs, *(remove.path for remove in commit.removes))))
+    return replace(commit, needs=frozenset(content.needs))
 
 
 def withdraw_offer(store: Store, directory: str) -> None:

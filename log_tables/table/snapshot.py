@@ -267,22 +267,22 @@ class Snapshot:
     @property
     def high_watermark(self) -> int:
         """The offset that the next record gets."""
-        return self._txn(TXN_HIGH_WATERMARK)
+        return self.version_of(TXN_HIGH_WATERMARK)
 
     @property
     def log_start(self) -> int:
         """The first offset that may be read."""
-        return self._txn(TXN_LOG_START)
+        return self.version_of(TXN_LOG_START)
 
     @property
     def cleaned(self) -> int:
         """The offset up to which the log was compacted by key: below it records may be missing."""
-        return self._txn(TXN_CLEANED)
+        return self.version_of(TXN_CLEANED)
 
     @property
     def tiered(self) -> int:
         """The offset at which the table begins: records below are in the remote table. 0 without one."""
-        return self._txn(TXN_TIERED)
+        return self.version_of(TXN_TIERED)
 
     @property
     def deleted(self) -> bool:
@@ -301,14 +301,15 @@ class Snapshot:
 
     @property
     def leader_epoch(self) -> int:
-        return self._txn(TXN_LEADER)
+        return self.version_of(TXN_LEADER)
 
     @property
     def leader_broker(self) -> int:
         """The id of the gateway that made the newest claim; 0 if a job or a tool made it."""
-        return self._txn(TXN_LEADER_BROKER)
+        return self.version_of(TXN_LEADER_BROKER)
 
-    def _txn(self, app_id: str) -> int:
+    def version_of(self, app_id: str) -> int:
+        """The version of the txn `app_id`; 0 without one."""
         txn = self.txns.get(app_id)
         return 0 if txn is None else txn.version
 

@@ -1,13 +1,13 @@
 """The table of one partition: the log of docs/FORMAT.md over its snapshots."""
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from msgspec.structs import replace
 
 from log_tables.clock import Backoff, Clock
 from log_tables.columns.declaration import NOTHING, Declaration
-from log_tables.errors import AlreadyExists
+from log_tables.errors import AlreadyExists, begun
 from log_tables.layout import (
     PROPERTY_FILE_RETENTION,
     TXN_HIGH_WATERMARK,
@@ -28,7 +28,7 @@ from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.commit import Commit, Metadata, Protocol, Txn, put_commit
 from log_tables.table.delta_log import DeltaLog, commit_info, new_table_id
 from log_tables.table.invariant import CommitKind, Violation, broken_step, followed
-from log_tables.table.offer import has_offer, is_offerable, put_offer, read_offer, withdraw_offer
+from log_tables.table.offer import fits, is_offerable, put_offer, read_offer, withdraw_offer
 from log_tables.table.snapshot import (
     READER_VERSION,
     WRITER_VERSION,
@@ -100,23 +100,26 @@ class Table(DeltaLog[Snapshot]):
         return broken_step(before, commit, after)
 
     @contextmanager
-    def _waiting(self) -> Iterator[Callable[[Commit, Collection[str]], None]]:
+    def _waiting(self) -> Iterator[Callable[[Commit], bool]]:
         """After some lost races the commit is offered to the leader, and withdrawn in the end."""
-        times, pause_s = 0, _RACES.first_s
+        times, pause_s, offered = 0, _RACES.first_s, False
 
-        def lost(commit: Commit, needs: Collection[str]) -> None:
-            nonlocal times, pause_s
-            times += 1
-            if times >= OFFERED_AFTER and is_offerable(self._snapshot, commit):
-                put_offer(self.store, self.directory, self._snapshot, commit, needs)
-                self.clock.pause(pause_s)
-                pause_s = _RACES.after(pause_s)
+        with ExitStack() as stack:
 
-        try:
+            def lost(commit: Commit) -> bool:
+                nonlocal times, pause_s, offered
+                times += 1
+                if times >= OFFERED_AFTER and is_offerable(self._snapshot, commit):
+                    made = put_offer(self.store, self.directory, self._snapshot, commit)
+                    if made and not offered:
+                        stack.callback(withdraw_offer, self.store, self.directory)
+                        stack.enter_context(begun(f"a commit was offered to the leader of {self.directory}"))
+                    offered = offered or made
+                    self._pause(pause_s)
+                    pause_s = _RACES.after(pause_s)
+                return offered
+
             yield lost
-        finally:
-            if times >= OFFERED_AFTER:
-                withdraw_offer(self.store, self.directory)
 
     def take_offer(self, may_commit: Callable[[Snapshot], bool]) -> Commit | None:
         """Commit what another process offers, if the table is still as that needs it; for a leader, which
@@ -124,18 +127,20 @@ class Table(DeltaLog[Snapshot]):
 
         Raises CorruptLog for an offer that would break an invariant, and as `transact`.
         """
-        if not has_offer(self.store, self.directory):
-            return None
+        read_at = self.clock.boottime()
         try:
-            offer, read_at = read_offer(self.store, self.directory, self._snapshot), self.clock.boottime()
+            offer = read_offer(self.store, self.directory, self._snapshot)
 
             def build(snapshot: Snapshot) -> Commit | None:
                 # Before each put: a leader that slept must not bring back files that were vacuumed since.
                 fresh = (self.clock.boottime() - read_at) * 1000 < OFFER_MAX_AGE_MS
-                fits = offer is not None and fresh and may_commit(snapshot) and offer.fits(snapshot)
-                return offer.commit if offer is not None and fits else None
+                return (
+                    offer
+                    if offer is not None and fresh and may_commit(snapshot) and fits(offer, snapshot)
+                    else None
+                )
 
-            return self.transact(build)
+            return None if offer is None else self.transact(build)
         finally:
             withdraw_offer(self.store, self.directory)
 

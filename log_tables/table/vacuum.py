@@ -173,10 +173,10 @@ def _delete_due(table: Table, found: _Found, most: int, held: Callable[[], Colle
     """Delete the due files that are still unreferenced, and their ledgers; returns the names of the files."""
     deleted: list[str] = []
     if found.due:
-        info = commit_info(table.clock, VACUUM)
-        # A rewrite that slept in its put since before the marks loses against this commit, builds its own
-        # again, and is too old then.
-        table.transact(lambda _: Commit(info))
+        # A rewrite that slept in its put since before the marks loses against the next version, whoever puts
+        # it, builds its own again, and is too old then.
+        commit, version = Commit(commit_info(table.clock, VACUUM)), table.snapshot.version
+        table.transact(lambda snapshot: commit if snapshot.version == version else None)
     for names in _parts(list(found.due), most):
         live = {*(segment.path for segment in table.refresh(wait=True).segments), *held()}
         gone = [name for name in names if name not in live]

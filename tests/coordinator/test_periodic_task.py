@@ -5,8 +5,8 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from coordinator.failure_log import FailureLog
 from coordinator.periodic_task import PeriodicTask
+from ingest.failure_log import FailureLog
 
 NEVER_S = 3_600.0
 PATIENCE_S = 120.0

@@ -69,7 +69,7 @@ class Bench:
             BatchLimits(linger_s, batch_size),
             CommitBucket(rate, 1, clock),
             clock,
-            ThreadPoolExecutor(1),
+            ThreadPoolExecutor(2),
             self._count,
             lambda count, _seconds: self.commits.append(count),
             budget,
@@ -84,6 +84,13 @@ class Bench:
 
     def values(self) -> list[bytes | None]:
         return [record.value for record in records(self.partition)]
+
+
+async def commit_until(bench: Bench, holds: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if not holds():
+            await bench.add(b"more")
+    assert holds()
 
 
 def nth_segment(nth: int, failure: Callable[[Callable[[], object]], object]) -> Fault:
@@ -351,37 +358,43 @@ def test_a_failed_commit_gives_back_what_was_reserved(store_root: Path, clock: M
     run(scenario)
 
 
-# What maintenance offers.
-
-
 def test_an_offer_is_committed_after_the_next_append(tmp_path: Path) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path)
         append_each(bench.partition, [b"0", b"1"])
-        table = bench.partition.table
-        inputs = table.snapshot.segments
+        table, inputs = bench.partition.table, bench.partition.snapshot.segments
         made = merged(bench.partition, inputs)
         removes = tuple(item.remove(0, False) for item in inputs)
         commit = Commit(commit_info(table.clock, "OPTIMIZE"), adds=(made.add(False),), removes=removes)
-        put_offer(table.store, TABLE, table.snapshot, commit, ())
-        await bench.add(b"2")
-        await bench.accumulator.flush()
-        assert [segment.records for segment in bench.partition.snapshot.segments] == [2, 1]
-        assert bench.values() == [b"0", b"1", b"2"]
+        put_offer(table.store, TABLE, table.snapshot, commit)
+        await commit_until(bench, lambda: bench.partition.snapshot.segments[0].records == 2)
+        assert bench.values()[:2] == [b"0", b"1"]
 
     run(scenario)
 
 
-def test_a_wrong_offer_is_logged_and_the_partition_is_led_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("wrong", [b"{", b'{"x":' + b"[" * 100_000])
+def test_a_wrong_offer_is_logged_once_and_the_partition_is_led_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: bytes
 ) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path)
-        bench.partition.table.store.put(offer_path(TABLE), b"{")
-        await bench.add(b"0")
-        await bench.accumulator.flush()
-        assert "what maintenance offered for topics/t/partition=0 was not committed" in caplog.text
-        await bench.add(b"1")
-        assert bench.values() == [b"0", b"1"]
+        bench.partition.table.store.put(offer_path(TABLE), wrong)
+        await commit_until(bench, lambda: "duty offers of topics/t/partition=0 failed" in caplog.text)
+        await bench.add(b"last")
+        assert bench.values()[-1] == b"last"
+        assert not bench.partition.offer_due
+
+    run(scenario)
+
+
+def test_a_look_that_a_store_does_not_answer_holds_up_no_append(tmp_path: Path) -> None:
+    gate = Gate()
+
+    async def scenario() -> None:
+        bench = Bench(tmp_path, Fault(1, gate, {"head"}, "_offer"))
+        await asyncio.gather(bench.add(b"0"), bench.add(b"1"))
+        await reached(gate)
+        gate.open()
 
     run(scenario)

@@ -7,7 +7,7 @@ import pytest
 from joserfc.jwk import OctKey, RSAKey
 
 from coordinator.access.jwks import DOCUMENT_MAX_BYTES, REFRESH_S, RETRY_S, Jwks
-from coordinator.failure_log import FailureLog
+from ingest.failure_log import FailureLog
 from log_tables.clock import ManualClock
 from log_tables.errors import Retriable
 from tests.kit.oidc import Provider, key
