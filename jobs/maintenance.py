@@ -38,7 +38,8 @@ class Job(NamedTuple):
     """`plan` gives the steps, from values alone; `run` does them, and gives an outcome for each.
 
     `rewritten` is the number of bytes that a step rewrites or copies. `preview` says what a step would do, if
-    that takes a look at the store; None when it is nothing. A job with `only_named` runs when it is named.
+    that takes a look at the store; None when it is nothing. `warnings` are sentences about what keeps it from
+    its work, for the log. A job with `only_named` runs when it is named.
     """
 
     name: str
@@ -46,13 +47,14 @@ class Job(NamedTuple):
     run: Callable[[Engine, Cluster, Sequence[Any]], Iterable[JobOutcome]]
     rewritten: Callable[[Any], int] = lambda _: 0
     preview: Callable[[Cluster, Any], str | None] = lambda _, step: str(step)
+    warnings: Callable[[Sequence[PartitionState], int], Iterable[str]] = lambda _states, _now_ms: ()
     only_named: bool = False
 
 
 # Deleted records need no rewrite, only segments of the same columns are merged, and merged ones move in fewer
 # files.
 JOBS = (
-    Job(retention.NAME, retention.plan, retention.run),
+    Job(retention.NAME, retention.plan, retention.run, warnings=retention.warnings),
     Job(key_compaction.NAME, key_compaction.plan, key_compaction.run, lambda step: step.size_bytes),
     Job(retype.NAME, retype.plan, retype.run, lambda step: step.size_bytes, only_named=True),
     Job(
@@ -140,6 +142,8 @@ class Maintenance:
             states, unreadable = look(self._cluster, self._tidied)
             self._cluster.metadata_log.make_durable()  # its settings say what is to be deleted
             steps = job.plan(states, now_ms)
+            for warning in job.warnings(states, now_ms):
+                _log.warning("%s", warning)
             used.append(self._engine(job, steps))
             done = [*_failed({*unreadable} - reported), *job.run(used[-1], self._cluster, steps)]
             reported |= {*unreadable}

@@ -4,7 +4,6 @@ Only metadata is read and written. A segment goes by time when its newest record
 `retention.ms`, and by size when the log without it still holds `retention.bytes`.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,16 +16,14 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.counts import counted
 from log_tables.errors import LakelogError
-from log_tables.limits import TIMESTAMP_MIN_US
-from log_tables.record import timestamp_text
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.record import timestamp_text, timestamp_us
 from log_tables.table.snapshot import Segment
 
 NAME = "retention"
 
 _AHEAD_MS = 24 * 60 * 60 * 1000
 """A clock that is less ahead delays retention by less than a day, which needs no warning."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,34 +59,29 @@ def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[ExpireStep, ...
     Nothing is deleted while the remote tier is unknown: a young segment there keeps the old ones after it.
     """
     known = [state for state in states if not state.unreachable]
-    _warn(held_up(known, now_ms))
     return tuple(
         _expire(state, gone) for state in known if (gone := expired(state.segments, state.config, now_ms))
     )
 
 
-def held_up(states: Sequence[PartitionState], now_ms: int) -> dict[str, str]:
-    """By topic, the latest time (as text) in a segment that retention by time has come to, and that is more
-    than a day to come: until then it deletes nothing there.
+def warnings(states: Sequence[PartitionState], now_ms: int) -> Iterator[str]:
+    """A sentence for each partition where retention by time has come to a segment with a record of more than
+    a day to come: the segments from there on stay until that is old.
     """
-    found: dict[str, str] = {}
     horizon = timestamp_text((now_ms + _AHEAD_MS) * 1_000)
     for state in states:
-        if state.config.retention_ms is not None:
-            rest = state.segments[too_old(state.segments, state.config.retention_ms, now_ms) :][:1]
-            times = [segment.max_timestamp for segment in rest if segment.max_timestamp > horizon]
-            found |= {state.topic: max([found.get(state.topic, ""), *times])} if times else {}
-    return found
-
-
-def _warn(topics: dict[str, str]) -> None:
-    for topic, until in topics.items():
-        _log.warning(
-            "retention.ms of topic %s deletes nothing until %s, the time that a record claims; delete the "
-            "records up to it, and set message.timestamp.after.max.ms",
-            topic,
-            until,
-        )
+        keep_ms = state.config.retention_ms
+        if keep_ms is None or state.unreachable:
+            continue
+        for segment in state.segments[too_old(state.segments, keep_ms, now_ms) :][:1]:
+            if segment.max_timestamp > horizon:
+                goes_us = min(timestamp_us(segment.max_timestamp) + keep_ms * 1_000, TIMESTAMP_MAX_US)
+                yield (
+                    f"retention.ms deletes nothing of partition {state.partition} of topic {state.topic} "
+                    f"before {timestamp_text(goes_us)}: a record below offset {segment.last_offset + 1} "
+                    f"claims the time {segment.max_timestamp}; delete the records up to it, and set "
+                    "message.timestamp.after.max.ms"
+                )
 
 
 def expired(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> Sequence[Segment]:
@@ -132,7 +124,7 @@ def _expire(state: PartitionState, gone: Sequence[Segment]) -> ExpireStep:
 
 
 def run(_: Engine, cluster: Cluster, steps: Sequence[ExpireStep]) -> Iterator[JobOutcome]:
-    """Do `steps`, each in one commit, without workers: there is nothing to compute."""
+    """Do `steps` without workers: there is nothing to compute."""
 
     def expire(step: ExpireStep) -> JobOutcome:
         started = timer()

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from jobs import retention
+from jobs.maintenance import JOBS, Maintenance
 from jobs.outcome import GONE, JobOutcome
 from jobs.retention import ExpireStep
 from jobs.state import PartitionState, look
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic, delete_topic
+from log_tables.record import timestamp_text
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.testing import FaultyStore
@@ -30,16 +32,35 @@ def before(state: PartitionState) -> int | None:
     return steps[0].before if steps else None
 
 
-def test_a_time_far_ahead_that_holds_it_up_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    far_ms, soon_ms = 400 * 24 * 3_600_000, 3_600_000
-    segments = aged(50, -far_ms, 30)
-    far = segments[1].max_timestamp
-    state = a_state(segments, retention_ms=1)
-    assert retention.held_up([state], NOW_MS) == {"t": far}
+DAY_MS = 24 * 3_600_000
+
+
+def test_a_time_far_ahead_that_holds_it_up_is_told() -> None:
+    far_ms, soon_ms = 400 * DAY_MS, 3_600_000
+    segments = aged(8 * DAY_MS, -far_ms, 30)
+    state = a_state(segments, retention_ms=7 * DAY_MS)
+    (told,) = retention.warnings([state], NOW_MS)
+    goes = timestamp_text((NOW_MS + far_ms + 7 * DAY_MS) * 1_000)
+    assert told.startswith(f"retention.ms deletes nothing of partition 3 of topic t before {goes}: a record ")
+    assert f"below offset 20 claims the time {segments[1].max_timestamp}" in told
     assert before(state) == 10
-    assert f"topic t deletes nothing until {far}" in caplog.text
+    for_ever = a_state(segments[1:], retention_ms=2**63 - 1)
+    assert [*retention.warnings([for_ever], NOW_MS)]
     calm = [a_state(aged(50, -soon_ms, 30), retention_ms=1), a_state(segments)]
-    assert retention.held_up(calm, NOW_MS) == {}
+    assert [*retention.warnings(calm, NOW_MS)] == []
+
+
+def test_a_run_warns_and_a_plan_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster.open(open_store(tmp_path), ManualClock())
+    topic = create_topic(cluster, "t", 2, configs={"retention.ms": "1"})
+    partition = topic.partitions()[1]
+    partition.claim("http://here")
+    append(partition, b"far", at_us=(cluster.clock.now_ms() + 400 * DAY_MS) * 1_000)
+    maintenance = Maintenance(cluster, lambda _size: no_engine, (JOBS[0],))
+    assert [*maintenance.previews()] == []
+    assert caplog.text == ""
+    assert [*maintenance.run()] == []
+    assert caplog.text.count("retention.ms deletes nothing of partition 1 of topic t before") == 1
 
 
 @pytest.mark.parametrize(
