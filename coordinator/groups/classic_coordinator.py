@@ -252,7 +252,7 @@ class ClassicCoordinator:
             for some in rest:
                 await self._share.give_way()
                 now = shard.group(before.id)
-                # What somebody else has committed since came after this change.
+                # The newer commits of others came after this change.
                 change([at for at in some if now.offsets.get(at) is before.offsets.get(at)])
 
         if rest:

@@ -21,6 +21,10 @@ class TopicState:
     topic_id: str
     partitions: int
 
+    def had(self, partition: int, before: "TopicState") -> bool:
+        """Whether it had `partition` already when it was as `before`."""
+        return self.topic_id == before.topic_id and partition < before.partitions
+
 
 @dataclass(frozen=True, slots=True)
 class Join:
@@ -64,12 +68,16 @@ class LogEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A member at `latest` begins at these log ends, where nothing else says where. `at_ms`: milliseconds
-    since 1970.
+    """A member at `latest` begins at these log ends, where nothing else says where; None: the end is not
+    known.
+
+    With it all ends of `topics` are noted, which are as they were when their ends were read. `at_ms`:
+    milliseconds since 1970.
     """
 
     member_id: str
-    ends: Mapping[TopicPartition, LogEnd]
+    ends: Mapping[TopicPartition, LogEnd | None]
+    topics: Mapping[str, TopicState]
     at_ms: int
 
 

@@ -260,9 +260,16 @@ class Group:
         """The partitions of `topics` that `member` may be given and in which nothing says where it begins."""
         named = [name for name in sorted(topics) if name in self.topics]
         found = (TopicPartition(name, p) for name in named for p in range(self.topics[name].partitions))
-        if member.assigned:
-            found = (at for at in found if at in member.owned and at not in member.positions)
-        return [at for at in found if self.committed(at) is None]
+        return [at for at in found if self.is_unplaced(member, at)]
+
+    def is_unplaced(self, member: Member, at: TopicPartition) -> bool:
+        """Whether there is `at`, `member` may be given it if it has the topic, and nothing says where it
+        begins there.
+        """
+        if member.assigned and (at not in member.owned or at in member.positions):
+            return False
+        topic = self.topics.get(at.topic)
+        return topic is not None and at.partition < topic.partitions and self.committed(at) is None
 
     def check_owned(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
         """Raise NotAssigned for the first of `partitions` that `member` does not own."""

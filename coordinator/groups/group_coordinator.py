@@ -30,15 +30,22 @@ from coordinator.groups.transaction_coordinator import (
     TransactionRequest,
     TransactionResult,
 )
-from ingest.wide import batched
+from ingest.wide import Wide, batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster, contradicted
 from log_tables.cluster.topic import Topic, check_public
 from log_tables.errors import Damaged, InvalidOffset, NotFound, OffsetOutOfRange, TopicDeleted
+from log_tables.limits import OFFSETS_AT_ONCE
 from log_tables.partition.reader import PartitionReader
 from log_tables.topic_partition import TopicPartition
 
 Answer = TypeVar("Answer")
+
+LOOKS_AT_ONCE = 8
+"""Threads that read log ends for new subscriptions: a quarter of those that look at the store."""
+
+LOOKED_AT_BY_ONE = 16
+"""Log ends that one of them reads before it serves others that wait."""
 
 
 class GroupCoordinator:
@@ -54,6 +61,7 @@ class GroupCoordinator:
     ) -> None:
         self._cluster, self._clock = cluster, clock
         self._shard_manager, self._sessions, self._transactions = shards, consumers, transactions
+        self._looks = Wide(LOOKS_AT_ONCE)
         self._closed = False
 
     def wake(self) -> None:
@@ -259,18 +267,31 @@ class GroupCoordinator:
         starting = group.starting(member)
         if not starting:
             return group
-        unplaced = [(at, group.topics[at.topic].topic_id) for at in group.unplaced(member, starting)]
-        ends: dict[TopicPartition, LogEnd] = {}
-        for some in batched(unplaced):
-            ends |= await asyncio.to_thread(self._log_ends, some)
-        group = shard.apply(group_id, Start(member_id, ends, self._clock.now_ms()))
+        known = {name: group.topics[name] for name in starting}
+        pieces = [*batched(group.unplaced(member, starting), OFFSETS_AT_ONCE)] or [[]]
+        for number, some in enumerate(pieces, 1):
+            ends = await self._log_ends([(at, known[at.topic].topic_id) for at in some])
+            done = known if number == len(pieces) else {}
+            group = shard.apply(group_id, Start(member_id, ends, done, self._clock.now_ms()))
         await shard.wait_durable(group_id)
         return group
 
-    def _log_ends(self, some: Sequence[tuple[TopicPartition, str]]) -> dict[TopicPartition, LogEnd]:
-        """The log ends of partitions of these incarnations, without those that are gone or damaged."""
-        found = {}
-        for at, topic_id in some:
+    async def _log_ends(
+        self, some: Sequence[tuple[TopicPartition, str]]
+    ) -> dict[TopicPartition, LogEnd | None]:
+        """The log ends of partitions of these incarnations, None for those that are gone or damaged."""
+
+        async def look(few: Sequence[tuple[TopicPartition, str]]) -> dict[TopicPartition, LogEnd | None]:
+            async with self._looks.turn:
+                return await asyncio.to_thread(self._look, few)
+
+        found = await self._looks.each(look, [*batched(some, LOOKED_AT_BY_ONE)])
+        return {at: end for ends in found for at, end in ends.items()}
+
+    def _look(self, few: Sequence[tuple[TopicPartition, str]]) -> dict[TopicPartition, LogEnd | None]:
+        found: dict[TopicPartition, LogEnd | None] = {}
+        for at, topic_id in few:
+            found[at] = None
             topic = self._cluster.cached_topic(at.topic)
             if topic is not None and topic.topic_id == topic_id:
                 with suppress(Damaged, NotFound):

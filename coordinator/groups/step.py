@@ -22,7 +22,6 @@ from coordinator.groups.events import (
     Heartbeat,
     Join,
     Leave,
-    LogEnd,
     MemberEvent,
     OffsetAndMetadata,
     Poll,
@@ -203,18 +202,29 @@ def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -
 
 
 def _started(group: Group, member: Member, event: Start) -> tuple[Group, Records]:
-    """The member begins at 0 where the end is not known: the partition is damaged, or came just now.
+    """The member begins at 0 where the end is not known: the partition is damaged, or came after the topic
+    was looked at. So it does where a member at `earliest` has the topic, and may have been given records and
+    committed none.
 
-    So it does where a member at `earliest` has the topic, and may have been given records and committed none.
+    The member may have subscribed again since the ends were read: other topics have their ends to come.
     """
     others = [] if member.assigned else [m for m in group.members.values() if m.id != member.id]
-    taken, places = group.started(others), {}
-    for at in group.unplaced(member, group.starting(member)):
-        topic_id, end = event.ends.get(at, LogEnd("", 0))
-        known = topic_id == group.topics[at.topic].topic_id and at.topic not in taken
-        places[at] = end if known else 0
+    taken, starting, places = group.started(others), group.starting(member), dict[TopicPartition, int]()
+    for at, end in event.ends.items():
+        if at.topic in starting and group.is_unplaced(member, at):
+            known = end is not None and end.topic_id == group.topics[at.topic].topic_id
+            places[at] = end.offset if end and known and at.topic not in taken else 0
+    left = set()
+    for at in group.unplaced(member, starting & event.topics.keys()):
+        if at not in places and group.topics[at.topic].had(at.partition, event.topics[at.topic]):
+            left.add(at.topic)
+        else:
+            places.setdefault(at, 0)
     group, records = _placed(group, member, places, event.at_ms)
-    started = replace(group.members[member.id], starting=frozenset())
+    done = starting & event.topics.keys() - left
+    if not done:
+        return group, records
+    started = replace(group.members[member.id], starting=starting - done)
     return _with(group, started), [*records, member_record(group, started)]
 
 

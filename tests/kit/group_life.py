@@ -23,7 +23,7 @@ from coordinator.groups.events import (
 from coordinator.groups.group import NOTHING, Group, Member, Partitions
 from coordinator.groups.group_records import restore
 from coordinator.groups.step import step
-from log_tables.cluster.group_log import Records
+from log_tables.cluster.group_log import OffsetValue, Records
 from log_tables.topic_partition import TopicPartition
 from tests.kit.group_checks import GROUP, check_owners, check_restored, check_shared, check_step, is_forgotten
 
@@ -106,16 +106,24 @@ class Life:
 
     def start(self, name: str) -> None:
         """Before a subscription or a poll is answered, it is noted where a member at `latest` begins."""
-        group, member = self.group, self.group.members[name]
-        if starting := group.starting(member):
-            ends = {at: self._log_end(at) for at in group.unplaced(member, starting)}
-            self.happen(Start(name, ends, self.wall_ms))
-            others = [other for other in group.members.values() if other.id != name]
-            shared = frozenset[str]().union(*(group.subscription(other) for other in others))
+        member = self.group.members[name]
+        if begun := self.read_ends(name):
+            self.happen(begun)
+            ends = begun.ends
+            shared = self._shared(name)
             for at in ends if member.subscribed else ():
                 assert at.topic in shared or self.offsets[at] == ends[at], "it is given older records"
         if member.subscribed:
             self._answer(self.group.members[name])
+
+    def read_ends(self, name: str) -> Start | None:
+        """What is noted of the log ends where a member begins, now or some steps later; None: nothing is."""
+        group, member = self.group, self.group.members[name]
+        starting = group.starting(member)
+        if not starting:
+            return None
+        ends = {at: self._log_end(at) for at in group.unplaced(member, starting)}
+        return Start(name, ends, {name: group.topics[name] for name in starting}, self.wall_ms)
 
     def _log_end(self, at: TopicPartition) -> LogEnd:
         topic_id = self.group.topics[at.topic].topic_id
@@ -139,10 +147,26 @@ class Life:
         found = {}
         for at, committed in self.group.offsets.items():
             if isinstance(event, TopicsChanged | Start) and at not in self.offsets:
-                ends = event.ends if isinstance(event, Start) else {}
-                assert committed.offset == 0 or ends[at] == (committed.topic_id, committed.offset)
+                if isinstance(event, Start):
+                    self._check_begun(event, at, committed)
+                else:
+                    assert committed.offset == 0
                 found[at] = committed.topic_id, committed.offset
         return found
+
+    def _check_begun(self, event: Start, at: TopicPartition, committed: OffsetValue) -> None:
+        """It begins at the end that was read, or at 0 in a partition that came later, or that is shared."""
+        if event.ends.get(at) == (committed.topic_id, committed.offset):
+            return
+        before, shared = event.topics.get(at.topic), self._shared(event.member_id)
+        assert committed.offset == 0
+        assert before is not None, f"nobody has looked at {at}"
+        assert at.topic in shared or not self.group.topics[at.topic].had(at.partition, before)
+
+    def _shared(self, name: str) -> frozenset[str]:
+        """The topics that others than the member `name` subscribe to."""
+        others = [other for other in self.group.members.values() if other.id != name]
+        return frozenset[str]().union(*(self.group.subscription(other) for other in others))
 
     def _owed_after(self, before: Group, event: Event) -> Owed:
         match event:

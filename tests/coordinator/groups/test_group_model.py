@@ -24,6 +24,7 @@ from coordinator.groups.events import (
     OffsetAndMetadata,
     Reset,
     Seek,
+    Start,
     Subscribe,
     Unsubscribe,
 )
@@ -73,6 +74,7 @@ class Machine(RuleBasedStateMachine):
     )
     def start(self, strategy: str, sharing: list[frozenset[str] | str], alone: int) -> None:
         self.life = Life()
+        self.late: Start | None = None
         self.strategy = strategy
         for name, partitions in (("a", 3), ("b", 2)):
             self.life.make(name, partitions)
@@ -169,6 +171,18 @@ class Machine(RuleBasedStateMachine):
         name = self._name(number)
         if name in self.life.clients:
             self.life.poll(name, heard)
+
+    @rule(number=who)
+    def read_ends(self, number: int) -> None:
+        """A coordinator reads log ends; what it makes of them comes some steps later."""
+        name = self._name(number)
+        if name in self.group.members:
+            self.late = self.life.read_ends(name) or self.late
+
+    @rule(heard=heard)
+    def note_late_ends(self, heard: bool) -> None:
+        if self.late is not None:
+            self._attempt(self.late, heard, self._unknown(self.late.member_id))
 
     @rule()
     def everybody_polls(self) -> None:

@@ -12,6 +12,7 @@ from coordinator.groups.events import (
     Reset,
     Seek,
     Start,
+    Subscribe,
     TopicsChanged,
     TopicState,
     Unsubscribe,
@@ -137,7 +138,7 @@ def test_a_member_of_an_earlier_version_begins_at_the_log_ends_of_its_next_poll(
     assert other.group.offsets == {}, "nobody knows which partition came later"
     assert other.group.starting(other.member("a")) == T
     ends = {place: LogEnd("id-t", 5) for place in at(0, 1, 2)}
-    other.happen(Start("a", ends, 9))
+    other.happen(Start("a", ends, other.group.topics, 9))
     assert {place: found.offset for place, found in other.group.offsets.items()} == dict.fromkeys(ends, 5)
     assert other.group.starting(other.member("a")) == frozenset()
 
@@ -145,14 +146,45 @@ def test_a_member_of_an_earlier_version_begins_at_the_log_ends_of_its_next_poll(
 def test_where_no_end_is_known_a_member_begins_at_the_beginning() -> None:
     """The partition is damaged, or its topic was made again after its end was read."""
     driven = Driven().joined("a", auto_offset_reset="latest")
-    driven.happen(Start("a", {T1: LogEnd("id-before", 5)}, 9))
+    driven.happen(Start("a", {T0: None, T1: LogEnd("id-before", 5)}, TWO, 9))
     assert {place: found.offset for place, found in driven.group.offsets.items()} == {T0: 0, T1: 0}
+
+
+def test_a_member_that_subscribes_again_while_its_ends_are_read_begins_everywhere_at_ends() -> None:
+    topics = {**TWO, "u": TopicState("id-u", 1)}
+    driven = Driven(topics).joined("a", auto_offset_reset="latest")
+    ends = dict.fromkeys((T0, T1), LogEnd("id-t", 5))
+    driven.happen(Subscribe("a", frozenset({"t", "u"})), Start("a", ends, TWO, 9))
+    assert {place: found.offset for place, found in driven.group.offsets.items()} == {T0: 5, T1: 5}
+    assert driven.group.starting(driven.member("a")) == {"u"}
+    u0 = TopicPartition("u", 0)
+    driven.happen(Start("a", {u0: LogEnd("id-u", 7)}, {"u": topics["u"]}, 9))
+    assert driven.group.offsets[u0].offset == 7
+    assert not driven.group.starting(driven.member("a"))
+
+
+def test_ends_may_be_noted_some_at_a_time() -> None:
+    driven = Driven().joined("a", auto_offset_reset="latest")
+    driven.happen(Start("a", {T0: LogEnd("id-t", 5)}, {}, 9))
+    assert driven.group.starting(driven.restored().member("a")) == T
+    driven.happen(TopicsChanged({"t": TopicState("id-t", 3)}))
+    assert {place: found.offset for place, found in driven.group.offsets.items()} == {T0: 5}
+    driven.happen(Start("a", {T1: LogEnd("id-t", 6)}, TWO, 9))
+    noted = {place.partition: found.offset for place, found in driven.group.offsets.items()}
+    assert noted == {0: 5, 1: 6, 2: 0}, "the third came after the topic was looked at"
+
+
+def test_a_partition_whose_end_was_not_read_waits_for_it() -> None:
+    driven = Driven().joined("a", auto_offset_reset="latest")
+    driven.happen(Start("a", {T0: LogEnd("id-t", 5)}, TWO, 9))
+    assert driven.group.offsets.keys() == {T0}
+    assert driven.group.starting(driven.member("a")) == T
 
 
 def test_of_what_nobody_has_noted_its_own_partitions_begin_at_their_ends() -> None:
     driven = Driven()
     driven.happen(Join("a", MemberConfig()), Assign("a", at(0, 1)), Seek("a", {T1: 7}))
-    driven.happen(Start("a", dict.fromkeys((T0, T1), LogEnd("id-t", 5)), 9))
+    driven.happen(Start("a", dict.fromkeys((T0, T1), LogEnd("id-t", 5)), TWO, 9))
     assert driven.member("a").positions == {T0: 5, T1: 7}
     driven.happen(TopicsChanged({"t": TopicState("id-new", 2)}))
     assert driven.member("a").positions == {T0: 0, T1: 0}

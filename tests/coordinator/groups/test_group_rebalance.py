@@ -198,7 +198,8 @@ def test_new_partitions_are_shared_and_move_nothing() -> None:
 def test_of_a_topic_that_is_gone_nothing_stays(then: dict[str, TopicState]) -> None:
     driven = Driven({**TWO, "u": TopicState("id-u", 1)})
     u0 = TopicPartition("u", 0)
-    driven.happen(Join("a", MemberConfig()), Subscribe("a", frozenset({"t", "u"})), Start("a", {}, 0))
+    start = Start("a", dict.fromkeys((T0, T1, u0)), driven.group.topics, 0)
+    driven.happen(Join("a", MemberConfig()), Subscribe("a", frozenset({"t", "u"})), start)
     driven.happen(
         Poll("a"),
         Commit("a", {T0: OffsetAndMetadata(7), u0: OffsetAndMetadata(8)}, 0),
