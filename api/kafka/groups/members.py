@@ -208,15 +208,17 @@ async def leave_group(
     """Each of the members that leave has a code of its own."""
     share = door.here.loop_share
     asked = request.members if version >= MANY_SINCE else [MemberIdentity(member_id=request.member_id)]
+    codes: list[ErrorCode] = []
     try:
         client.check(Operation.READ, ResourceType.GROUP, request.group_id)
-        codes: list[ErrorCode] = []
         async for some in share.each(batched(asked) if asked else [asked]):
             left = (LeftMember(each.member_id, each.group_instance_id, each.reason or "") for each in some)
             answer = await door.here.classic.leave(request.group_id, LeaveGroup(tuple(left)))
             codes += [ErrorCode.NONE if error is None else group_error_code(error) for error in answer.errors]
     except LakelogError as error:
-        return LeaveGroupResponse(error_code=group_error_code(error))
+        if not codes:
+            return LeaveGroupResponse(error_code=group_error_code(error))
+        codes += [group_error_code(error)] * (len(asked) - len(codes))  # the first ones have left
     if version < MANY_SINCE:
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(
