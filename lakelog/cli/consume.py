@@ -245,31 +245,44 @@ def _follow(
     """
     from log_tables.record import to_records
 
-    arrived: Queue[tuple[TopicPartition, Any]] = Queue(maxsize=len(positions))
+    arrived: Queue[tuple[TopicPartition, pa.Table] | Exception] = Queue(maxsize=len(positions))
     ended = threading.Event()
 
     def begin() -> None:
-        for place in chain(positions.items(), _added(client, positions, growing, ended)):
-            threading.Thread(target=wait_for, args=place, daemon=True).start()
+        with _errors_into(arrived, ended):
+            for place in chain(positions.items(), _added(client, positions, growing, ended)):
+                threading.Thread(target=wait_for, args=place, daemon=True).start()
 
     def wait_for(at: TopicPartition, offset: int | str) -> None:
-        try:
+        with _errors_into(arrived, ended):
             for table in client.read_tables(*at, offset, follow=True):
                 arrived.put((at, table))
                 if ended.is_set():
                     return
-        except Exception as error:  # noqa: BLE001 -- raised again where the records are awaited
-            arrived.put((at, error))
 
     threading.Thread(target=begin, daemon=True).start()
     try:
-        for at, got in iter(arrived.get, None):
+        while True:
+            got = arrived.get()
             if isinstance(got, Exception):
                 raise got
-            for record in to_records(got):
+            at, table = got
+            for record in to_records(table):
                 yield at, record
     finally:
         ended.set()
+
+
+@contextmanager
+def _errors_into(arrived: "Queue[Any]", ended: threading.Event) -> Iterator[None]:
+    """Have errors raised where the records are awaited. Once that has `ended` the client is closed: nobody
+    waits.
+    """
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 -- see above
+        if not ended.is_set():
+            arrived.put(error)
 
 
 def _added(

@@ -14,6 +14,7 @@ from lakelog.client.partition_queue import Batch, PartitionQueue
 from lakelog.client.request import ARROW, Call, Request, quoted
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotFound, Retriable, UnknownPartition
+from log_tables.key_hash import MURMUR3
 from log_tables.partition.sequencer import client_producer_id
 
 
@@ -116,7 +117,7 @@ class Sender:
         before = topics.get(name)
         sticky = int(self._clock.random() * count) if before is None else before.sticky % count
         known = topics[name] = TopicMetadata(
-            name, count, largest, found["partitioner_hash"], self._clock.monotonic(), sticky
+            name, count, largest, found.get("partitioner_hash", MURMUR3), self._clock.monotonic(), sticky
         )
         return known
 

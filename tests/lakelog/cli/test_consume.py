@@ -2,15 +2,19 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGINT
+from threading import Timer
+from typing import Any
 
 import pytest
 
 import lakelog
 from tests.kit.cli import FAILED, Run, lines, printed
 from tests.kit.gateway import RunningGateway, start_gateway
-from tests.kit.support import exit_code, free_port
+from tests.kit.support import WAIT_S, exit_code, free_port
 
 
 def test_a_record_is_printed_whole_with_json(run: Run, gateway: RunningGateway, topic: str) -> None:
@@ -93,10 +97,22 @@ def test_several_topics_are_read_one_after_the_other(run: Run, gateway: RunningG
     assert sorted(lines(run("consume", other, topic, "--group", topic))) == ["1", "2"]
 
 
+@contextmanager
+def ended_in_time(process: "subprocess.Popen[Any]") -> "Iterator[subprocess.Popen[Any]]":
+    """A line of a process that prints nothing is awaited for WAIT_S at most."""
+    ending = Timer(WAIT_S, process.kill)
+    ending.start()
+    try:
+        with process:
+            yield process
+    finally:
+        ending.cancel()
+
+
 def test_following_prints_what_comes_later(gateway: RunningGateway, topic: str) -> None:
     command = [sys.executable, "-m", "lakelog", "consume", topic, "--follow", "--url", gateway.url]
     gateway.produce(topic, "before", partition=0)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with ended_in_time(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == '"before"\n'
         gateway.produce(topic, "after", partition=1)
@@ -115,7 +131,7 @@ def test_following_survives_a_restart_of_the_gateway(tmp_path: Path) -> None:
     gateway = start_gateway(tmp_path, "--port", str(port), linger_ms=0)
     gateway.create_topic("t", 2)
     command = [sys.executable, "-m", "lakelog", "consume", "t", "--follow", "--url", gateway.url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with ended_in_time(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as process:
         assert process.stdout is not None
         for partition in range(2):
             gateway.produce("t", partition, partition=partition)
@@ -129,7 +145,8 @@ def test_following_survives_a_restart_of_the_gateway(tmp_path: Path) -> None:
 def test_a_reader_that_has_had_enough_ends_the_command_quietly(gateway: RunningGateway, topic: str) -> None:
     gateway.produce(topic, *("x" * 1_000 for _ in range(500)), partition=0)
     command = [sys.executable, "-m", "lakelog", "consume", topic, "--url", gateway.url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with ended_in_time(started) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
