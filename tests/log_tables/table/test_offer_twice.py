@@ -7,7 +7,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.errors import CorruptLog, OutcomeUnknown, PutRefused
-from log_tables.layout import TXN_LOG_START, offer_path
+from log_tables.layout import TXN_CLEANED, TXN_LOG_START, offer_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S
 from log_tables.partition.partition import Partition
 from log_tables.store.store import Store
@@ -74,13 +74,15 @@ def test_an_offer_without_removes_that_its_maker_has_committed_is_not_put_again(
     assert sound(leader)
 
 
-def test_an_offer_that_would_move_the_log_start_back_is_dropped(store: Store, leader: Partition) -> None:
-    commit = truncation(leader.table)
-    leader.append([entry(b"12", b"13", b"14")])
-    assert put_offer(store, TABLE, leader.snapshot, commit)
-    leader.truncate(14)
+def test_an_offer_that_would_move_a_border_back_is_dropped(store: Store, leader: Partition) -> None:
+    """Another compaction by key has come further, and left its files as they are."""
+    info, removes = commit_info(leader.clock, "COMPACT"), (leader.snapshot.segments[0].remove(0, True),)
+    assert put_offer(store, TABLE, leader.snapshot, Commit(info, (Txn(TXN_CLEANED, 1),), removes=removes))
+    other = Table(store, TABLE, leader.clock)
+    other.transact(lambda _: Commit(commit_info(leader.clock, "COMPACT"), (Txn(TXN_CLEANED, 2),)))
+    leader.refresh()
     leader.take_offer()
-    assert (leader.log_start, has_offer(store, TABLE)) == (14, False)
+    assert (leader.snapshot.cleaned, has_offer(store, TABLE)) == (2, False)
     assert sound(leader)
 
 
