@@ -24,7 +24,8 @@ PERIOD_S = 0.02
 """50 commits a second in each partition."""
 
 RATE_MIN = PARTITIONS / PERIOD_S / 4
-"""Commits a second of all partitions, a quarter of what the producers ask for: gateway, producers and jobs share the cores."""
+"""Commits a second of all partitions, a quarter of what the producers ask for: gateway,
+producers and jobs share the cores."""
 
 RUN_MAX_S = 60
 
