@@ -66,6 +66,8 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     """The gateway that coordinates each group, or will."""
     keys = [*dict.fromkeys(request.coordinator_keys)] if version >= 4 else [request.key]
+    if request.key_type == TRANSACTION and keys:
+        _warn(door, client, "transactions (transactional.id %.99r)", keys[0])
     found = [
         await _coordinator(door, client, key, request.key_type)
         async for key in door.here.loop_share.each(keys)
@@ -83,9 +85,8 @@ async def find_coordinator(
 
 async def _coordinator(door: Door, client: Client, key: str, kind: int) -> Coordinator:
     if kind == TRANSACTION:
-        _log.warning("a producer at %s asks for transactions (transactional.id %.99r)", client.host, key)
-        code, what = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions"  # librdkafka stops at it
-        return _nobody(key, code, f"{what} {_NOT_OFFERED}; leave out transactional.id")
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # librdkafka stops at it
+        return _nobody(key, code, f"transactions {_NOT_OFFERED}; leave out transactional.id")
     if kind != GROUP:
         return _nobody(key, ErrorCode.INVALID_REQUEST, f"share groups {_NOT_OFFERED}")
     if not client.may(Operation.DESCRIBE, ResourceType.GROUP, key):
@@ -100,6 +101,12 @@ async def _coordinator(door: Door, client: Client, key: str, kind: int) -> Coord
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator has no Kafka listener")
     host, port = host_and_port(broker.kafka)
     return Coordinator(key=key, node_id=broker.id, host=host, port=port)
+
+
+def _warn(door: Door, client: Client, what: str, name: str) -> None:
+    """Say that a client asks for `what` is not offered: once in a while, however often it asks."""
+    if door.refusals.is_due(client.host, door.here.clock.monotonic()):
+        _log.warning(f"a client at %s asks for {what}, which this gateway does not offer", client.host, name)
 
 
 def _nobody(key: str, code: ErrorCode, message: str) -> Coordinator:
@@ -190,14 +197,14 @@ async def heartbeat(
 
 
 async def consumer_group_heartbeat(
-    _door: Door, client: Client, request: ConsumerGroupHeartbeatRequest, _version: int
+    door: Door, client: Client, request: ConsumerGroupHeartbeatRequest, _version: int
 ) -> ConsumerGroupHeartbeatResponse:
     """The refusal of a group of KIP-848. A client that did not find this API would wait for ever, and say
     nothing.
     """
     if not client.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    _log.warning("a consumer at %s asks for group.protocol=consumer (%.99r)", client.host, request.group_id)
+    _warn(door, client, "group.protocol=consumer (%.99r)", request.group_id)
     message = f"the groups of KIP-848 {_NOT_OFFERED}; set group.protocol=classic"
     return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=message)
 

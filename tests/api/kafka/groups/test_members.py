@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from api.kafka.clients.door import WARNINGS_MAX, RefusalLog
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.coordinator import FindCoordinatorRequest
 from api.kafka.protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     LeaveGroupRequest,
@@ -182,6 +184,27 @@ def test_a_client_makes_no_lines_of_its_own_in_the_log(
     said = [each.getMessage() for each in caplog.records if "classic group" in each.getMessage()]
     assert said
     assert [line for line in said if not line.isprintable()] == []
+
+
+def test_what_is_not_offered_makes_one_line_however_often_it_is_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = [f"tx-{number}" for number in range(100)]
+    with kafka_served(tmp_path) as here, asker(here.port) as asking:
+        for _ in range(2):
+            asking.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=keys))
+            asking.ask(ConsumerGroupHeartbeatRequest(group_id="g"))
+    (line,) = [each.getMessage() for each in caplog.records if "asks for" in each.getMessage()]
+    assert "transactions (transactional.id 'tx-0')" in line
+
+
+def test_an_address_is_warned_of_again_after_a_minute() -> None:
+    warned = RefusalLog()
+    assert [warned.is_due("a", now) for now in (0, 59, 60, 61, 120)] == [True, False, True, False, True]
+    assert warned.is_due("b", 120)
+    crowd = [warned.is_due(f"{number}", 121) for number in range(WARNINGS_MAX)]
+    assert crowd.count(False) == 2
+    assert warned.is_due("late", 300)
 
 
 def test_clients_that_only_ask_for_member_ids_keep_nobody_out(tmp_path: Path) -> None:
