@@ -232,10 +232,11 @@ class Shard:
         return len(some) == GROUPS_LOOKED_AT
 
     @property
-    def is_due(self) -> bool:
+    def has_silent_member(self) -> bool:
         """Whether a member has been silent, or has not polled, for too long."""
         now = self._now_ms()
-        return any(g.deadline_ms is not None and now >= g.deadline_ms for g in self._groups.values())
+        deadlines = (group.deadline_ms for group in self._groups.values())
+        return any(deadline is not None and now >= deadline for deadline in deadlines)
 
     def tick(self) -> None:
         """Apply the time that has passed to every group. Raises NotLeader."""

@@ -370,7 +370,7 @@ class ShardManager:
             async with self._looking:
                 await asyncio.to_thread(shard.refresh)
         if shard.leading:
-            if shard.is_due:
+            if shard.has_silent_member:
                 await self.refresh_topics()  # what came before a member is given up is the group's
             await self._follow_on(shard)
             with suppress(NotLeader):
