@@ -233,10 +233,15 @@ def _known(here: Gateway, name: str) -> Topic:
     return known
 
 
-async def know_names(here: Gateway, names: Iterable[str]) -> None:
-    """Look once for the topics `names`, if some are not known; one that is not known then does not exist."""
-    if any(here.cluster.cached_topic(each) is None for each in names):
-        await asyncio.to_thread(here.cluster.refresh)
+async def know_names(here: Gateway, names: Iterable[str], may: Callable[[str], bool]) -> None:
+    """Look once for the topics `names`, if some are not known; one that is not known then does not exist.
+
+    The store is not asked for a name that the client `may` not use: the time would say whether it exists.
+    """
+    async for each in here.loop_share.each(names):
+        if here.cluster.cached_topic(each) is None and may(each):
+            await asyncio.to_thread(here.cluster.refresh)
+            return
 
 
 async def know_ids(here: Gateway, topic_ids: Iterable[str]) -> None:

@@ -7,8 +7,11 @@ that are wide at the same time have one turn after the other.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar, cast
 
 from ingest.wide import batched
 from log_tables.limits import TURN_S
@@ -76,9 +79,42 @@ class LoopShare:
         return await self.in_thread(work) if large else work()
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """The result of `work`, which computes and waits for nothing, after that of others."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        """The result of `work`, which computes and waits for nothing, after that of others (`to_its_end`)."""
+        return await to_its_end(work, pool=self._thread)
 
     def close(self) -> None:
         """Do nothing more for anybody."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(slots=True, eq=False)
+class _Work(Generic[Result]):
+    """Work for a thread, which is not begun, and holds nothing, when nobody waits for it."""
+
+    work: Callable[[], Result] | None
+    has_begun: bool = False
+
+    def __call__(self) -> Result | None:
+        self.has_begun = True  # before it looks: who leaves does it the other way round
+        work = self.work
+        return None if work is None else work()
+
+
+async def to_its_end(
+    work: Callable[[], Result], stop: Callable[[], None] = lambda: None, pool: Executor | None = None
+) -> Result:
+    """Let a thread do `work`, one of `pool` or of those that look at the store. A connection that ends does
+    not end the thread, which may hold room, or still take some: so it is told to `stop`, and waited for,
+    unless it has not begun; then it never does.
+    """
+    guarded = _Work(work)
+    in_context = partial(copy_context().run, guarded)
+    working = asyncio.get_running_loop().run_in_executor(pool, in_context)
+    try:
+        return cast("Result", await asyncio.shield(working))
+    except asyncio.CancelledError:
+        guarded.work = None
+        stop()
+        if guarded.has_begun:
+            await asyncio.wait([working])
+        raise

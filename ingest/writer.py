@@ -257,7 +257,7 @@ class Writer:
         """The accumulator of a partition, claimed for `broker` now unless it is led already.
 
         Records added there belong to this term of leadership only. Raises UnknownPartition, UnknownTopic,
-        OutcomeUnknown, StoreUnavailable, Damaged.
+        NotLeader, OutcomeUnknown, StoreUnavailable, Damaged.
         """
         route = self._route(topic)
         if not self.leads(topic, partition):
@@ -265,7 +265,10 @@ class Writer:
             if claim is None:
                 claim = route.claims[partition] = shared_task(self._claim(topic, route, partition, broker))
             await asyncio.shield(claim)
-        return route.accumulators[partition]
+        found = route.accumulators.get(partition)
+        if found is None:
+            raise NotLeader(f"partition {partition} of {topic.name} was released meanwhile; try again")
+        return found
 
     async def release(self, topic: Topic, partition: int) -> None:
         """Commit the records that wait for a partition, then stop leading it; nothing if it is not led."""
@@ -276,10 +279,13 @@ class Writer:
             await asyncio.shield(route.releases[partition])
 
     async def _release(self, route: _TopicWriter, partition: int) -> None:
+        released = route.accumulators[partition]
         try:
-            await route.accumulators[partition].release()
+            await released.release()
         finally:
-            del route.accumulators[partition], route.releases[partition]
+            if route.accumulators.get(partition) is released:
+                del route.accumulators[partition]
+            del route.releases[partition]
 
     async def forget(self) -> None:
         """Drop the state of deleted topics as soon as nothing is under way there."""

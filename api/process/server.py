@@ -268,10 +268,12 @@ def listen(host: str, port: int, shared: bool = False) -> socket.socket:
     except OSError as error:
         listener.close()
         at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise OSError(
+        refused = OSError(
             f"{at} cannot be listened on ({error.strerror}); stop what listens there, which may be another "
             "gateway, or choose another address or port, such as --port 0"
-        ) from None
+        )
+        refused.errno = error.errno
+        raise refused from None
     return listener
 
 

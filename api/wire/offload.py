@@ -1,13 +1,11 @@
 """Where the work of a request is done: a little on the event loop, a lot in a thread."""
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextvars import copy_context
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from api.media import Format
+from ingest.loop_share import to_its_end
 from log_tables.arrow_bounds import has_more
 
 INLINE_MAX_BYTES = 1024 * 1024
@@ -77,19 +75,3 @@ async def maybe_in_thread(large: bool, work: Callable[[], Result]) -> Result:
 async def computed(work: Callable[[], Result]) -> Result:
     """Let a thread do `work`, which needs a processor and no store, to its end (`to_its_end`)."""
     return await to_its_end(work, pool=_computing)
-
-
-async def to_its_end(
-    work: Callable[[], Result], stop: Callable[[], None] = lambda: None, pool: Executor | None = None
-) -> Result:
-    """Let a thread do `work`, one of `pool` or of those that look at the store. A connection that ends does
-    not end the thread, which may hold room, or still take some: so it is told to `stop`, and waited for.
-    """
-    in_context = partial(copy_context().run, work)
-    working = asyncio.get_running_loop().run_in_executor(pool, in_context)
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        stop()
-        await asyncio.wait([working])
-        raise

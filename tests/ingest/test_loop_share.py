@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from threading import Event
 
 from ingest.loop_share import LoopShare
 from log_tables.clock import ManualClock
@@ -115,3 +116,26 @@ def test_some_are_worked_at_side_by_side_and_answered_in_their_order() -> None:
 
     assert asyncio.run(asked()) == [-each for each in range(200)]
     assert 1 < most < 200
+
+
+def test_work_that_nobody_waits_for_is_not_begun() -> None:
+    """The thread is held; whoever waits behind it leaves at once, and what its work holds is let go."""
+
+    async def asked() -> None:
+        share, held, did = LoopShare(), Event(), list[str]()
+        first = asyncio.create_task(share.in_thread(held.wait))
+        await others_go_on()
+        behind = asyncio.create_task(share.in_thread(lambda: did.append("behind")))
+        await others_go_on()
+        behind.cancel()
+        await asyncio.wait_for(asyncio.wait([behind]), 60)
+        first.cancel()
+        await others_go_on()
+        assert not first.done()  # it has begun, so it is waited for
+        held.set()
+        await asyncio.wait_for(asyncio.wait([first]), 60)
+        await share.in_thread(lambda: None)
+        share.close()
+        assert did == []
+
+    asyncio.run(asked())

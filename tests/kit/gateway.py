@@ -170,7 +170,9 @@ def append_segments(gateway: RunningGateway, topic: str, count: int) -> None:
 
 
 def leave_every_tenth(gateway: RunningGateway, topic: str) -> None:
-    """Compact partition 0 of `topic` behind the gateway's back: offsets 0, 10, 20 … stay, in one segment."""
+    """Compact partition 0 of `topic` behind the gateway's back: offsets 0, 10, 20 … and the last one
+    stay, in one segment.
+    """
     directory = partition_directory(topic_directory(topic), 0)
     partition = Partition(open_store(gateway.data), directory, SystemClock())
     thin_out(partition, partition.snapshot.segments, lambda offset: offset % 10 == 0)

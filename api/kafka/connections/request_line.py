@@ -229,13 +229,13 @@ class RequestLine:
         try:
             await self._answers.all_answered()
             answer = await HANDLERS[header.api_key](self._door, self._client, request, header.api_version)
+            if not self._writer.is_closing:
+                self._charge(header.api_key, 0)
+                self._answers.write(asked, await self._answers.encoded(asked, answer))
+                if header.api_key == SASL_AUTHENTICATE:
+                    self._note_login()
         finally:
             self._client.leave(asked.entered)
-        if not self._writer.is_closing:
-            self._charge(header.api_key, 0)
-            self._answers.write(asked, await self._answers.encoded(asked, answer))
-            if header.api_key == SASL_AUTHENTICATE:
-                self._note_login()
         if self._client.is_ending:
             self._writer.close()
 

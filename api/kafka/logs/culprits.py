@@ -2,8 +2,10 @@
 others again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
+
+import pyarrow.compute as pc
 
 from api.kafka.clients.errors import ErrorCode, Refusal
 from api.kafka.records.errors import Culprits
@@ -54,11 +56,9 @@ def _without_keys(topic: Topic, records: Records) -> Iterator[tuple[int, str]]:
         return
     why = f"topic {topic.name!r} keeps the newest record of each key, and this one has none; send a key"
     if isinstance(records, Rows):
-        lacks = [True] * len(records) if records.keys is None else [key is None for key in records.keys]
-    elif records.column(KEY).null_count:
-        lacks = records.column(KEY).is_null().to_pylist()
+        keys = records.keys or [None] * len(records)
+        lacks: Iterable[int] = (index for index, key in enumerate(keys) if key is None)
     else:
-        lacks = []
-    for index, is_missing in enumerate(lacks):
-        if is_missing:
-            yield index, why
+        lacks = pc.indices_nonzero(records.column(KEY).is_null())[:CULPRITS_MAX].to_pylist()
+    for index in lacks:
+        yield index, why

@@ -28,9 +28,9 @@ from api.kafka.protocol.notation import has_more
 from api.kafka.protocol.primitives import Fragments
 from api.kafka.records.batch_header import HEADER_BYTES
 from api.kafka.records.compression import Compression
-from api.wire.offload import to_its_end
 from coordinator.access.quota_manager import QuotaKind
 from coordinator.groups.tail_follower import WAITS
+from ingest.loop_share import to_its_end
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic
 from log_tables.errors import AuthorizationFailed, BufferFull, LakelogError, TopicDeleted, UnknownTopic
@@ -186,7 +186,8 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
     if by_id:
         await know_ids(here, (topic.topic_id.hex() for topic in request.topics))
     else:
-        await know_names(here, (topic.topic for topic in request.topics))
+        names = (topic.topic for topic in request.topics)
+        await know_names(here, names, partial(client.is_open_to, Operation.READ, ResourceType.TOPIC))
     async for topic in share.each(request.topics):
         name = known_name_of(here, topic.topic_id.hex()) if by_id else topic.topic
         answer.add(topic, name or "", await _found(door, client, name, topic, by_id))

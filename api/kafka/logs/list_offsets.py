@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 
 from api.client_topics import know_names, known_topic_to_read, refreshed_topic, with_topic_to_read
 from api.kafka.clients.client import Client
@@ -39,7 +40,8 @@ async def list_offsets(
     door: Door, client: Client, request: ListOffsetsRequest, _version: int
 ) -> ListOffsetsResponse:
     """Both isolation levels see the same: a transaction is in no log before it is committed."""
-    await know_names(door.here, (topic.name for topic in request.topics))
+    names = (topic.name for topic in request.topics)
+    await know_names(door.here, names, partial(client.is_open_to, Operation.DESCRIBE, ResourceType.TOPIC))
     asked: dict[str, dict[tuple[int, int], ListOffsetsPartition]] = {}
     async for name, part in door.here.loop_share.each(
         (topic.name, part) for topic in request.topics for part in topic.partitions

@@ -110,7 +110,8 @@ async def produce(
     if by_id:
         await know_ids(door.here, (each.topic_id.hex() for each in request.topic_data))
     else:
-        await know_names(door.here, (each.name for each in request.topic_data))
+        names = (each.name for each in request.topic_data)
+        await know_names(door.here, names, partial(client.is_open_to, Operation.WRITE, ResourceType.TOPIC))
     async for topic in door.here.loop_share.each(request.topic_data):
         found = await _topic_of(door, client, topic, by_id)
         if acks is None:

@@ -166,9 +166,9 @@ def test_many_values_are_not_compared_with_declared_columns_on_the_event_loop(
     submit = ThreadPoolExecutor.submit
 
     def noting(pool: ThreadPoolExecutor, work: Callable[..., Any], *given: Any) -> Any:
-        moved.extend(
-            getattr(getattr(part, "func", part), "__name__", "") for part in getattr(work, "args", ())
-        )
+        for part in getattr(work, "args", ()):
+            todo = getattr(part, "work", part)
+            moved.append(getattr(getattr(todo, "func", todo), "__name__", ""))
         return submit(pool, work, *given)
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", noting)
