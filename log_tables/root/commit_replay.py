@@ -4,7 +4,6 @@ The invariants say what must never happen to a log. This says what lakelog would
 differs was changed afterwards.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
@@ -91,6 +90,13 @@ _CHANGES = {
 
 def check_shape(data: bytes) -> Iterator[str]:
     """The problems of the lines of a commit file: an action that is there twice, or that nobody writes."""
+    try:
+        yield from _lines(data)
+    except (ValueError, TypeError, RecursionError) as error:
+        yield f"it has a value that lakelog does not write ({str(error)[:80]})"
+
+
+def _lines(data: bytes) -> Iterator[str]:
     seen, keys = dict[str, int](), set[tuple[str, str]]()
     for number, line in enumerate(filter(None, data.splitlines())):
         found = msgspec.json.decode(line)
@@ -356,12 +362,18 @@ def check_claims(add: Add) -> Iterator[str]:
 @lru_cache(1 << 14)
 def _unlike(stats: str, tags: tuple[tuple[str, str], ...]) -> str | None:
     """The claim that no segment makes. Many checkpoints have the same add, so it is remembered."""
-    had = dict(tags)
-    due = segment_of(Add("any.parquet", 0, 0, False, stats, had)).add(False)
+    try:
+        return _other_claim(stats, dict(tags))
+    except (ValueError, TypeError, RecursionError) as error:
+        return f"stats or tags that no segment has ({str(error)[:80]})"
+
+
+def _other_claim(stats: str, had: Mapping[str, str]) -> str | None:
+    due = segment_of(Add("any.parquet", 0, 0, False, stats, dict(had))).add(False)
     full = due.tags or {}
     if had != full and had != {name: tag for name, tag in full.items() if name in had}:
         return f"the tags {had}, and lakelog would write {full}"
-    if stats != due.stats and json.loads(stats) != json.loads(due.stats or "{}"):
+    if stats != due.stats and msgspec.json.decode(stats) != msgspec.json.decode(due.stats or "{}"):
         return "more or less stats than those of a segment"
     return None
 

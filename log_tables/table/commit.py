@@ -186,7 +186,7 @@ def decode(data: bytes, path: str) -> Commit:
     """The commit in the bytes of the file `path`. Raises CorruptLog."""
     try:
         lines = [_decoder.decode(line) for line in data.splitlines() if line.strip()]
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptLog(f"the commit {path} cannot be read ({error}); restore the file") from None
     if not lines:
         raise CorruptLog(f"the commit {path} is empty; restore the file")

@@ -174,7 +174,7 @@ def segment_of(add: Add) -> Segment:
     try:
         stats = _stats_decoder.decode(add.stats or "")
         timestamp_us(stats.minValues.timestamp), timestamp_us(stats.maxValues.timestamp)
-    except (msgspec.MsgspecError, ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise CorruptLog(
             f"the add of {add.path} has no usable stats, and without offsets a segment has no place in the "
             "log; restore the table to the version before it"
@@ -219,7 +219,7 @@ def _digest(text: str, path: str) -> bytes:
 def _packed_stats(stats: str) -> bytes:
     try:
         found = _typed_stats_decoder.decode(stats)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return b""  # the stats of another writer, which only leave out less
     least, greatest = (
         {name: bound for name, bound in part.items() if name not in _OWN_COLUMNS}

@@ -158,3 +158,38 @@ def _as_rows(row: dict[str, Json]) -> dict[str, Json]:
         return value
 
     return {name: fixed(value) for name, value in row.items()}
+
+
+_OTHERS: Sequence[Json] = ([], "text", "a huge number", "deep nesting")
+_HUGE, _DEEP = "a huge number", "deep nesting"
+_RAW = {_HUGE: b"9" * 5_000, _DEEP: b"[" * 50_000 + b"]" * 50_000}
+
+
+def of_another_type(data: bytes) -> Iterator[Mutation]:
+    """Each field of each action of a commit, an unknown one, and one of its stats have another type.
+
+    It is a list, a text, a number of 5,000 digits, or an array that is nested 50,000 deep.
+    """
+    lines = [json.loads(line) for line in data.splitlines()]
+    for number, line in enumerate(lines):
+        ((kind, action),) = line.items()
+        for field in (*action, "unknown"):
+            for how in _OTHERS:
+                if how == action.get(field) or (how == "text" and isinstance(action.get(field), str)):
+                    continue
+                changed = {kind: {**action, field: how}}
+                made = partial(_raw, [*lines[:number], changed, *lines[number + 1 :]])
+                yield Mutation(kind, field, str(how), made)
+        if "stats" in action:
+            for how in (_HUGE, _DEEP):
+                stats = _raw([{**json.loads(action["stats"]), "unknown": how}]).decode().strip()
+                changed = {kind: {**action, "stats": stats}}
+                made = partial(_dumped, [*lines[:number], changed, *lines[number + 1 :]])
+                yield Mutation(kind, "stats.unknown", how, made)
+
+
+def _raw(lines: Sequence[Json]) -> bytes:
+    data = _dumped(lines)
+    for name, raw in _RAW.items():
+        data = data.replace(b'"%b"' % name.encode(), raw)
+    return data

@@ -32,7 +32,7 @@ from log_tables.root.fold_replay import check_fold
 from log_tables.root.fsck import check, check_partition
 from tests.kit.harmless import TABLES
 from tests.kit.healthy_root import ACL, COMPACTED, GROUP, HERE, HealthyRoot
-from tests.kit.mutations import Mutation, Name, of_checkpoint, of_commit
+from tests.kit.mutations import Mutation, Name, of_another_type, of_checkpoint, of_commit
 from tests.kit.partitions import append
 
 
@@ -103,6 +103,29 @@ def test_each_field_of_each_action_that_is_changed_is_named(root: HealthyRoot) -
         if change.name not in TABLES:
             first.setdefault(("fold" in change.table, re.sub("^[A-Z ]+ ", "", action), field), change)
     assert [change.name for change in first.values() if not change.is_named(root)] == []
+
+
+def test_a_field_of_another_type_is_named(root: HealthyRoot) -> None:
+    """Once for each field of each action, in a partition and in a table over a topic."""
+    tried, unnamed = set[tuple[str, str, str, str]](), list[Name]()
+    for table, place, path in log_files(root):
+        if table in ("partition", "fold") and path.suffix == ".json":
+            whole = path.read_bytes()
+            for mutation in of_another_type(whole):
+                name = Name(table, *mutation[:3])
+                if name not in tried:
+                    tried.add(name)
+                    path.write_bytes(mutation.data())
+                    in_fold = table == "fold"
+                    found = [*check_fold(root.store, place, 1)] if in_fold else problems_of(root, place)
+                    if not found:
+                        unnamed.append(name)
+            path.write_bytes(whole)
+    assert unnamed == []
+
+
+def problems_of(root: HealthyRoot, place: str) -> list[str]:
+    return check_partition(root.store, place).problems
 
 
 @pytest.mark.torture
