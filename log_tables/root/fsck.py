@@ -121,15 +121,16 @@ def check(store: Store, deep: bool = False) -> Report:
     for directory, (topic, number) in places.items():
         here = _checked(store, directory, report)
         if here is None:
+            _forget_deleted(store, history, topic, report)
             continue
         producers[directory] = kept_producers.producers(here)
         ends[topic.name, topic.topic_id, number] = here.high_watermark
-        report.partitions[-1].problems += _check_topic(store, directory, history, topic, here)
+        report.partitions[-1].problems += _unexplained(store, directory, history, topic, here)
         if remote is not None and named is not None:
             _check_remote(remote, directory, here, named.metadata.id, report)
     for topic in topics:
         if not is_internal(topic.name):
-            report.root_problems += _check_folds(store, remote, topic, named)
+            report.root_problems += _check_folds(store, remote, topic, history, named)
     for topic in history.latest.values():
         report.root_problems += _check_deleted(store, topic)
     _check_groups(store, groups, history, ends, producers, report)
@@ -166,13 +167,63 @@ def check_topic(store: Store, name: str, partition: int | None = None, deep: boo
         if here is not None and remote is not None:
             _check_remote(remote, directory, here, named.metadata.id, report)
     if partition is None and not is_internal(topic.name):
-        report.root_problems += _check_folds(store, remote, topic, named)
+        report.root_problems += _check_folds(store, remote, topic, history, named)
     return report
 
 
+def _now(store: Store, before: TopicHistory) -> TopicHistory:
+    """The topics by the metadata log as it is now, which a root in use may have changed since `before` was
+    read; `before` where it cannot be read.
+    """
+    try:
+        found = replay(store, METADATA_DIRECTORY, deep=False)
+    except LakelogError:
+        return before
+    unread = Report()
+    history = _history(store, None if found is None else found.snapshot, unread)
+    return before if found is None or unread.root_problems else history
+
+
+def _still_live(now: TopicHistory, topic: TopicRecord) -> bool:
+    known = now.latest.get(topic.name)
+    return known is not None and known.live and known.incarnation == topic.incarnation
+
+
+def _forget_deleted(store: Store, history: TopicHistory, topic: TopicRecord, report: Report) -> None:
+    """Drop the newest partition of `report`, which cannot be read, if its topic was deleted meanwhile."""
+    if not _still_live(_now(store, history), topic):
+        report.partitions.pop()
+
+
+def _unexplained(
+    store: Store, directory: str, history: TopicHistory, topic: TopicRecord, here: Snapshot
+) -> list[str]:
+    """The problems by `_check_topic` that no change of the topic since `history` explains."""
+    said = [*_check_topic(store, directory, history, topic, here)]
+    if said:
+        now = _now(store, history)
+        live = _still_live(now, topic)
+        return [*_check_topic(store, directory, now, now.latest[topic.name], here)] if live else []
+    return said
+
+
 def _check_folds(
-    store: Store, remote: Store | None, topic: TopicRecord, named: Snapshot | None
-) -> Iterator[str]:
+    store: Store, remote: Store | None, topic: TopicRecord, history: TopicHistory, named: Snapshot | None
+) -> list[str]:
+    """The problems of the tables over a topic that neither its deletion nor its new partitions explain, which
+    came after `history` was read.
+    """
+    said = [*_folds(store, remote, topic, named)]
+    if said:
+        now = _now(store, history)
+        if not _still_live(now, topic):
+            return []
+        if now.latest[topic.name].partitions != topic.partitions:
+            return [*_folds(store, remote, now.latest[topic.name], named)]
+    return said
+
+
+def _folds(store: Store, remote: Store | None, topic: TopicRecord, named: Snapshot | None) -> Iterator[str]:
     """The problems of the tables over a topic, in the root and in the remote one."""
     directory = topic_directory(topic.name, topic.incarnation)
     for problem in check_fold(store, directory, topic.partitions):
@@ -204,19 +255,21 @@ def _check_groups(
     report: Report,
 ) -> None:
     """Check what the groups say, and compare their producers with those in partitions, which were read
-    before.
+    before. The topics are read again, for groups know those that were made meanwhile.
     """
     heard = kept_producers.GroupProducers()
     try:
-        for number, directory in enumerate(directories):
-            found = replay(store, directory, deep=False)
-            if found is None:
+        found = {directory: replay(store, directory, deep=False) for directory in directories}
+        topics = _now(store, topics)
+        for number, (directory, log) in enumerate(found.items()):
+            if log is None:
                 continue
-            whole = found.snapshot.cleaned == found.snapshot.log_start == 0
+            whole = log.snapshot.cleaned == log.snapshot.log_start == 0
             history = GroupHistory(directory, number, len(directories), whole, topics, ends)
-            for record in records(store, directory, found.snapshot):
+            for record in records(store, directory, log.snapshot):
                 heard.hear(*history.take(record))
             report.root_problems += history.problems
+            history.ends = _ends_now(store, history)
             report.doubts += history.beyond()
     except LakelogError as error:
         report.root_problems.append(f"the log of consumer groups cannot be read: {error}")
@@ -224,6 +277,22 @@ def _check_groups(
     report.root_problems += kept_producers.shared(heard)
     for partition in report.partitions:
         partition.problems += kept_producers.misused(heard, producers.get(partition.directory, {}))
+
+
+def _ends_now(store: Store, groups: GroupHistory) -> dict[tuple[str, str, int], int]:
+    """The ends, read again, of the partitions beyond whose end a group seems to have committed. Raises
+    LakelogError.
+    """
+    ends = dict[tuple[str, str, int], int]()
+    for key, value in groups.ahead():
+        topic, place = groups.topics.latest.get(key.topic), (key.topic, value.topic_id, key.partition)
+        if topic is None or topic.topic_id != value.topic_id or place in ends:
+            continue
+        directory = partition_directory(topic_directory(topic.name, topic.incarnation), key.partition)
+        found = replay(store, directory, deep=False)
+        if found is not None:
+            ends[place] = found.snapshot.high_watermark
+    return ends
 
 
 def _check_topic(
@@ -257,9 +326,11 @@ def _readable(store: Store, directory: str, snapshot: Snapshot) -> Iterator[Reco
 
 
 def _check_deleted(store: Store, topic: TopicRecord) -> Iterator[str]:
-    """A deletion by the metadata log has ended the topic's logs, or was a moment ago."""
+    """A deletion by the metadata log has ended the topic's logs, or was a moment ago, by the clock of a
+    gateway that may be ahead.
+    """
     deleted_ms = topic.deleted.get(topic.incarnation)
-    if topic.live or (deleted_ms is not None and 0 <= store.now_ms() - deleted_ms < DELETION_MAX_MS):
+    if topic.live or (deleted_ms is not None and abs(store.now_ms() - deleted_ms) < DELETION_MAX_MS):
         return
     for number in range(topic.partitions):
         directory = partition_directory(topic_directory(topic.name, topic.incarnation), number)

@@ -91,7 +91,10 @@ class GroupHistory:
             yield f"commits {at} for group {group} with the leader epoch {value.leader_epoch}"
         yield from self._of_topic(key.topic, value.topic_id, group)
         known = self.topics.latest.get(key.topic)
-        if known is not None and not 0 <= key.partition < known.partitions:
+        if known is None:
+            return
+        last = known.partitions - 1 if known.topic_id == value.topic_id else key.partition
+        if not 0 <= key.partition <= last:
             yield f"commits partition {key.partition} of {key.topic}, which has {known.partitions}"
 
     def _intended(self, key: IntentKey, value: Intent) -> Iterator[str]:
@@ -159,16 +162,22 @@ class GroupHistory:
         if before is not None and before.producer_id != value.producer_id and not wraps and not old:
             yield f"names producer {value.producer_id}, and group {group!r} had {before.producer_id}"
 
-    def beyond(self) -> Iterator[str]:
-        """The committed offsets that no record has yet: a client may have wanted that."""
+    def ahead(self) -> Iterator[tuple[OffsetKey, OffsetValue]]:
+        """The committed offsets beyond `ends`."""
         for key, value in self.offsets.items():
             end = self.ends.get((key.topic, value.topic_id, key.partition))
             if end is not None and value.offset > end:
-                at = f"{key.topic}-{key.partition}"
-                yield (
-                    f"group {key.group!r} has committed offset {value.offset} of {at}, which ends at {end}; "
-                    "unless its client wanted that, set it with `lakelog group reset-offsets`"
-                )
+                yield key, value
+
+    def beyond(self) -> Iterator[str]:
+        """The committed offsets that no record has yet: a client may have wanted that."""
+        for key, value in self.ahead():
+            end = self.ends[key.topic, value.topic_id, key.partition]
+            at = f"{key.topic}-{key.partition}"
+            yield (
+                f"group {key.group!r} has committed offset {value.offset} of {at}, which ends at {end}; "
+                "unless its client wanted that, set it with `lakelog group reset-offsets`"
+            )
 
 
 def _retry(value: Retry, group: str) -> Iterator[str]:
