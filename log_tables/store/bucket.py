@@ -217,8 +217,10 @@ def _connect(url: str, options: Mapping[str, str]) -> obstore.store.ObjectStore:
 
 def _check_scheme(config: Mapping[str, str], client: Mapping[str, str]) -> None:
     """Raise ValueError for an endpoint without TLS where it is not said that this is meant."""
-    given = {name.lower(): value for name, value in (*os.environ.items(), *config.items())}
-    endpoint = next((given[name] for name in _ENDPOINTS if given.get(name)), "")
+    options = {name.lower(): value for name, value in config.items()}
+    of_aws = {name.lower(): value for name, value in os.environ.items() if name.startswith("AWS_")}
+    given = (each[name] for each in (options, of_aws) for name in _ENDPOINTS if each.get(name))
+    endpoint = next(given, "")
     if endpoint.lower().startswith("http://") and client.get("allow_http", "").lower() not in _TRUE:
         raise ValueError(f"the endpoint {endpoint} is not https; set the option allow_http to true for it")
 

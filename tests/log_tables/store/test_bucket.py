@@ -106,6 +106,19 @@ def test_an_endpoint_without_tls_has_to_be_meant(name: str, monkeypatch: pytest.
     open_store("s3://bucket", options, create=False)
 
 
+def test_only_variables_of_aws_name_an_endpoint_and_options_win_over_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("ENDPOINT", "ENDPOINT_URL", "endpoint"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    open_store("s3://bucket", {"region": "us-east-1"}, create=False)
+    monkeypatch.setenv("AWS_ENDPOINT", "http://127.0.0.1:2")
+    for name in ("endpoint", "AWS_ENDPOINT_URL"):
+        open_store("s3://bucket", {"region": "us-east-1", name: "https://127.0.0.1:3"}, create=False)
+    with pytest.raises(InvalidArgument, match=r"127\.0\.0\.1:2 is not https"):
+        open_store("s3://bucket", {"region": "us-east-1"}, create=False)
+
+
 def test_a_store_that_ignores_the_condition_of_a_put_is_refused(
     impostor: tuple[str, dict[int, int]],
 ) -> None:
