@@ -355,7 +355,7 @@ class StoreUnavailable(Retriable):
 
 
 class PutRefused(StoreUnavailable):
-    """The store refused a put before anything was visible: a full disk, a missing permission."""
+    """The store refused a put or a deletion, and changed nothing: a full disk, a missing permission."""
 
     code = "put_refused"
 

@@ -34,6 +34,9 @@ _ADVICE = {
     errno.EOPNOTSUPP: "use a file system that has hard links",
 }
 
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""The operating system refuses a call with these before it does anything."""
+
 _MISTAKES = frozenset(
     {
         errno.EACCES,
@@ -143,13 +146,16 @@ def link(temporary: str, final: str) -> OSError | None:
 def remove(path: str, file: str) -> bool:
     """Remove the object `path`; returns whether it was there.
 
-    Raises OutcomeUnknown: a network file system may lose the answer.
+    Raises PutRefused where it certainly is there still, OutcomeUnknown: a network file system may lose the
+    answer.
     """
     try:
         os.unlink(file)
     except _NO_OBJECT:
         return False
     except OSError as error:
+        if error.errno in _FORBIDDEN:
+            raise PutRefused(f"{path} was not deleted: {_advice(error)}") from None
         raise OutcomeUnknown(f"{path} may be deleted or not: {_advice(error)}") from None
     return True
 

@@ -46,6 +46,26 @@ def test_a_disk_that_refuses_leaves_nothing_and_says_what_to_do(
     assert "/machine" not in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [
+        (errno.EACCES, PutRefused),
+        (errno.EPERM, PutRefused),
+        (errno.EROFS, PutRefused),
+        (errno.EIO, OutcomeUnknown),
+        (errno.ETIMEDOUT, OutcomeUnknown),
+    ],
+)
+def test_a_deletion_that_is_forbidden_is_refused_and_another_failure_leaves_it_open(
+    local: LocalStore, broken: Callable[[str, int], None], number: int, raised: type[LakelogError]
+) -> None:
+    local.put("a/there", b"x")
+    broken("unlink", number)
+    with pytest.raises(raised, match="a/there"):
+        local.delete("a/there")
+    assert local.get("a/there") == b"x"
+
+
 def test_a_disk_that_fails_after_the_name_is_there_leaves_the_outcome_open(
     local: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
