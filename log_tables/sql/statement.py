@@ -20,9 +20,20 @@ _QUOTED = re.compile(
 """The parts of SQL in PostgreSQL's dialect that are no keywords: texts, quoted names, comments."""
 
 _OPERATOR = re.compile(
-    r"\b(?:and|or|not|union|except|intersect|join|like|ilike|is)\b|::|[-+*/%&|^<>=~#!]+", re.IGNORECASE
+    r"""\b(?:and|or|not|union|except|intersect|join|like|ilike|is|in|isnull|notnull|rlike|regexp|similar|collate
+      |apply|at\s+time\s+zone)\b
+    |::|[-+*/%&|^<>=~\#!]+
+    |\bas\s*(?:materialized\s*)?\(  # a common table expression, which may read the one before
+    |\]\s*\[|\.\s*\w*\s*(?=\.)  # a part of a part of a value""",
+    re.IGNORECASE | re.VERBOSE,
 )
 """The links of chains of terms, conditions, queries or tables. Lists of values or columns are no chains."""
+
+_CLAUSE = re.compile(
+    r"\bis\s+(?:not\s+)?distinct\s+from\b|(?P<begin>\bfrom\b)|(?P<comma>,)|(?P<open>[(\[{])|(?P<close>[)\]}])"
+    r"|(?P<end>\b(?:select|where|group|having|window|qualify|order|limit|union|except|intersect)\b|;)",
+    re.IGNORECASE,
+)
 
 _SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
 _DESCRIBED = re.compile(r'\s*(?:describe|desc)\s+([\w.]+|"[^"]+")\s*;?\s*', re.IGNORECASE)
@@ -46,12 +57,28 @@ def check_reads_only(sql: str) -> None:
 
 def check_size(sql: str) -> None:
     """Raise InvalidArgument for more than SQL_OPERATORS_MAX operators: a plan is as deep as its chains."""
-    count = sum(1 for _ in _OPERATOR.finditer(_QUOTED.sub(" ", sql)))
+    plain = _QUOTED.sub(" ", sql)
+    count = sum(1 for _ in _OPERATOR.finditer(plain)) + _cross_joins(plain)
     if count > SQL_OPERATORS_MAX:
         raise InvalidArgument(
             f"the SQL has {count} operators, {SQL_OPERATORS_MAX} are allowed; write a list as IN (…), or ask "
             "several queries"
         )
+
+
+def _cross_joins(plain: str) -> int:
+    """The commas between tables: those in a FROM, outside of the parentheses in it."""
+    count, within = 0, [False]
+    for match in _CLAUSE.finditer(plain):
+        if match.lastgroup == "comma":
+            count += within[-1]
+        elif match.lastgroup == "open":
+            within.append(False)
+        elif match.lastgroup == "close":
+            within = within[:-1] or [False]
+        elif match.lastgroup is not None:
+            within[-1] = match.lastgroup == "begin"
+    return count
 
 
 def is_show_tables(sql: str) -> bool:

@@ -121,12 +121,35 @@ def test_statements_of_their_own_are_known() -> None:
     assert not any(map(describes_table, ["describe select 1", "select 1"]))
 
 
-@pytest.mark.parametrize("chained", [" + 1", " or true", "::int", " || ''", " union all select 1"])
+@pytest.mark.parametrize(
+    "chained",
+    [
+        " + 1",
+        " or true",
+        "::int",
+        " || ''",
+        " union all select 1",
+        " at time zone 'UTC'",
+        " in (1)",
+        ", (select 1, 2 from b where c) t",
+    ],
+)
 def test_a_chain_that_a_plan_cannot_follow_is_refused_before_it_is_planned(chained: str) -> None:
-    check_size("select 1" + chained * (SQL_OPERATORS_MAX - 1))
+    begin = "select 1 from a" if chained.startswith(",") else "select 1"
+    check_size(begin + chained * (SQL_OPERATORS_MAX - 1))
     with pytest.raises(InvalidArgument, match="9000 operators"):
-        check_size("select 1" + chained * 9_000)
+        check_size(begin + chained * 9_000)
+
+
+def test_a_chain_of_common_table_expressions_and_one_of_parts_is_refused() -> None:
+    steps = (f"a{each} as (select x from a{each - 1})" for each in range(1, 9_001))
+    for sql in (f"with {', '.join(steps)} select 1", "select a" + "[1]" * 9_001, "select a" + ".b" * 9_001):
+        with pytest.raises(InvalidArgument, match="9000 operators"):
+            check_size(sql)
 
 
 def test_lists_and_what_is_quoted_are_no_chains() -> None:
+    many = ", ".join(f"t.c{each}" for each in range(2_000))
+    check_size(f"select a is distinct from b, {many} from t where e group by {many} order by {many}")
+    check_size(f"select x from (values {', '.join(['(1, 2)'] * 2_000)}) v")
     check_size(f"select 'a+b-c' from t where id in ({', '.join(map(str, range(20_000)))}) -- {'+' * 9_000}")
