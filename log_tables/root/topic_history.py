@@ -37,6 +37,8 @@ class TopicHistory:
     access: AccessHistory = field(default_factory=AccessHistory)
     properties: dict[tuple[str, int], list[Mapping[str, str]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    _owners: dict[str, str] = field(default_factory=dict)
+    """The name of the topic that had an id first."""
 
     def take(self, record: Record) -> None:
         """Check the next record. Raises CorruptLog for one that cannot be read."""
@@ -70,9 +72,9 @@ class TopicHistory:
         yield from self._settings(topic)
         if not _is_id(topic.topic_id):
             yield f"gives topic {name} the id {topic.topic_id[:40]!r}, not 32 hexadecimal digits"
-        owners = [other for other, ids in self.ids.items() if other != name and topic.topic_id in ids]
-        if owners:
-            yield f"gives topic {name} the id of topic {owners[0]}"
+        owner = self._owners.setdefault(topic.topic_id, name)
+        if owner != name:
+            yield f"gives topic {name} the id of topic {owner}"
         if not 1 <= topic.partitions <= PARTITIONS_MAX:
             yield f"gives topic {name} {counted(topic.partitions, 'partition')}"
         times = topic.deleted.values()
