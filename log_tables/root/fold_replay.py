@@ -31,7 +31,7 @@ from log_tables.root.fold_commit import check_commit, own
 from log_tables.root.table_metadata import check_schema
 from log_tables.store.store import Store
 from log_tables.table.checkpoint import decode as decode_checkpoint
-from log_tables.table.commit import Commit, Metadata, read_commit
+from log_tables.table.commit import Commit, Metadata, read_commit, read_data
 from log_tables.table.commit import decode as decode_commit
 from log_tables.table.invariant import is_ours
 from log_tables.table.snapshot import Segment, segment_of
@@ -48,6 +48,9 @@ from log_tables.topic_table.topic_snapshot import (
 from log_tables.topic_table.topic_table import classify_fold, properties
 
 _REMEDY = "make the table again with `lakelog root refold`"
+
+_Added = tuple[str, Segment, int]
+"""The name of a file of a partition, what the table says of it, and at which version it was added."""
 
 
 @dataclass(slots=True)
@@ -90,13 +93,16 @@ def check_fold(store: Store, directory: str, count: int, cluster_id: str | None 
         yield "there is no table over the topic; make it with `lakelog root refold`"
         return
     yield from found.problems
+    added = defaultdict[int, list[_Added]](list)
+    for (number, name), (segment, at) in found.added.items():
+        added[number].append((name, segment, at))
     if found.state.cluster != cluster_id:
         yield f"it is of cluster {found.state.cluster}, not of {cluster_id}; set another remote root"
     for number in sorted({*range(count), *found.state.segments}):
         if number >= count:
             yield f"it has files of partition {number}, which the topic does not have"
             continue
-        yield from _compare(store, partition_directory(directory, number), number, found)
+        yield from _compare(store, partition_directory(directory, number), number, found, added[number])
 
 
 def _changed_properties(metadata: Metadata) -> Iterator[str]:
@@ -114,7 +120,7 @@ def _changed_properties(metadata: Metadata) -> Iterator[str]:
     yield from (f"{problem}; {_REMEDY}" for problem in check_schema(metadata.schemaString, partitioned=True))
 
 
-def _compare(store: Store, directory: str, number: int, found: _Replay) -> Iterator[str]:
+def _compare(store: Store, directory: str, number: int, found: _Replay, added: list[_Added]) -> Iterator[str]:
     """The differences between what the table noted of a partition and what that partition's log says."""
     try:
         history = _history(store, directory)
@@ -131,7 +137,7 @@ def _compare(store: Store, directory: str, number: int, found: _Replay) -> Itera
                 f"version {at} says that {directory} is folded up to offset {end}, and its version {version} "
                 f"ends at {had_end}; {_REMEDY}"
             )
-    yield from _other_stats(found, number, directory, history)
+    yield from _other_stats(added, directory, history)
     missing = [segment for segment in found.state.of(number) if not _is_there(store, directory, segment.path)]
     if missing:
         # The table may be in use, and let go of files.
@@ -142,10 +148,10 @@ def _compare(store: Store, directory: str, number: int, found: _Replay) -> Itera
                 yield f"it names {directory}/{segment.path}, which is missing; restore it from a backup"
 
 
-def _other_stats(found: _Replay, number: int, directory: str, history: "_History") -> Iterator[str]:
+def _other_stats(added: list[_Added], directory: str, history: "_History") -> Iterator[str]:
     """The files of which the table says something else than their partition does."""
-    for (of, name), (segment, at) in found.added.items():
-        due = history.files.get(name) if of == number else None
+    for name, segment, at in added:
+        due = history.files.get(name)
         if due is not None and due != segment:
             each = next(
                 each for each in due.__struct_fields__ if getattr(due, each) != getattr(segment, each)
@@ -185,7 +191,7 @@ def _replay(store: Store, directory: str, start_at: int = 0) -> _Replay | None:
         for segment in segments:
             replay.files[number] ^= _hash(segment.path)
             replay.added[number, segment.path] = segment, start.version
-    while (data := _data(store, directory, replay.state.version + 1)) is not None:
+    while (data := read_data(store, directory, replay.state.version + 1)) is not None:
         try:
             commit = decode_commit(data, commit_path(directory, replay.state.version + 1))
             classify_fold(directory, replay.state, commit)
@@ -218,13 +224,6 @@ def _changed(before: TopicSnapshot, commit: Commit, data: bytes) -> Iterator[str
         yield f"{version} {CHANGED}: {each}; {_REMEDY}"
     if commit.metadata is not None:
         yield from _changed_properties(commit.metadata)
-
-
-def _data(store: Store, directory: str, version: int) -> bytes | None:
-    try:
-        return store.get(commit_path(directory, version))
-    except ObjectMissing:
-        return None
 
 
 def _check_checkpoint(store: Store, directory: str, replay: _Replay) -> Iterator[str]:

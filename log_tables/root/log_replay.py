@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from log_tables.errors import CorruptLog, Damaged, LakelogError, ObjectMissing
+from log_tables.errors import CorruptLog, Damaged, LakelogError
 from log_tables.layout import checkpoint_path, checkpoint_version, commit_path, commit_version, log_directory
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.root.checkpoint_replay import (
@@ -21,7 +21,7 @@ from log_tables.root.segment_replay import check_segment
 from log_tables.root.table_metadata import TRANSACTION_RETENTION, check_metadata
 from log_tables.store.store import Store
 from log_tables.table.checkpoint import decode as decode_checkpoint
-from log_tables.table.commit import Commit
+from log_tables.table.commit import Commit, read_data
 from log_tables.table.commit import decode as decode_commit
 from log_tables.table.invariant import followed, is_ours
 from log_tables.table.snapshot import Segment, Snapshot, check_supported, first_snapshot, from_checkpoint
@@ -145,7 +145,7 @@ def replay(store: Store, directory: str, deep: bool = True) -> LogReplay | None:
     found = _begun(store, directory, commits, checkpoints, deep)
     if found is None:
         return None
-    while (data := _data(store, directory, found.snapshot.version + 1)) is not None:
+    while (data := read_data(store, directory, found.snapshot.version + 1)) is not None:
         commit = decode_commit(data, commit_path(directory, found.snapshot.version + 1))
         try:
             found.take(commit, data, deep)
@@ -163,13 +163,6 @@ def replay(store: Store, directory: str, deep: bool = True) -> LogReplay | None:
     return found
 
 
-def _data(store: Store, directory: str, version: int) -> bytes | None:
-    try:
-        return store.get(commit_path(directory, version))
-    except ObjectMissing:
-        return None
-
-
 def _begun(
     store: Store, directory: str, commits: list[int], checkpoints: list[int], deep: bool
 ) -> LogReplay | None:
@@ -185,7 +178,7 @@ def _begun(
     usable = [version for version in checkpoints if version >= first]
     usable = usable or [version for version in checkpoints if version == first - 1]
     if first == 0 or (not usable and 0 in commits):
-        data = _data(store, directory, 0)
+        data = read_data(store, directory, 0)
         if data is None:
             return None
         commit = decode_commit(data, commit_path(directory, 0))

@@ -202,9 +202,14 @@ def decode(data: bytes, path: str) -> Commit:
 
 def read_commit(store: Store, table: str, version: int) -> Commit | None:
     """The commit of `version`; None without one."""
-    path = commit_path(table, version)
+    data = read_data(store, table, version)
+    return None if data is None else decode(data, commit_path(table, version))
+
+
+def read_data(store: Store, table: str, version: int) -> bytes | None:
+    """The bytes of the commit of `version`; None without one."""
     try:
-        return decode(store.get(path), path)
+        return store.get(commit_path(table, version))
     except ObjectMissing:
         return None
 
@@ -214,12 +219,10 @@ def read_engine(store: Store, table: str, version: int) -> str | None:
 
     Only its first line is decoded: a commit may hold thousands of actions. Raises CorruptLog.
     """
-    path = commit_path(table, version)
-    try:
-        first, _, _ = store.get(path).partition(b"\n")
-    except ObjectMissing:
+    data = read_data(store, table, version)
+    if data is None:
         return None
-    return decode(first, path).info.engineInfo
+    return decode(data.partition(b"\n")[0], commit_path(table, version)).info.engineInfo
 
 
 def make_table_durable(store: Store, directory: str) -> None:
