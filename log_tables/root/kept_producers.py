@@ -4,7 +4,7 @@ The producer of a group is in every partition to which its transactions wrote. I
 epoch is at most that of the newest transaction that the group has committed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from log_tables.cluster.group_log import Intent, IntentKey, Key, TransactionsKey, TransactionsValue, Value
@@ -72,11 +72,3 @@ def shared(groups: GroupProducers) -> Iterator[str]:
                 f"groups {other!r} and {group!r} have the same producer {count.producer_id}; delete one of "
                 "them"
             )
-
-
-def heard(records: Iterable[tuple[Key, Value | None]]) -> GroupProducers:
-    """The producers of groups after `records` of `__consumer_offsets`, in their order."""
-    groups = GroupProducers()
-    for key, value in records:
-        groups.hear(key, value)
-    return groups

@@ -26,7 +26,7 @@ from log_tables.limits import BRIEF_PRODUCER_ID_MIN, KEPT_PRODUCER_ID_MIN, PRODU
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
-from log_tables.root.kept_producers import heard, shared
+from log_tables.root.kept_producers import GroupProducers, shared
 from log_tables.store.store import Store
 from log_tables.testing import Fault, FaultyStore, HoldingStore
 from tests.kit.groups import say
@@ -198,7 +198,9 @@ def test_a_gateway_that_has_lost_its_group_does_not_take_the_files_of_applied_tr
 
 def test_two_groups_with_one_producer_are_named() -> None:
     count = TransactionsValue(KEPT_PRODUCER_ID_MIN, 1)
-    both = heard([(TransactionsKey("a"), count), (TransactionsKey("b"), count)])
-    assert "groups 'a' and 'b'" in next(shared(both))
-    one = heard([(TransactionsKey("a"), count), (TransactionsKey("a"), None), (TransactionsKey("b"), count)])
-    assert [*shared(one)] == []
+    groups = GroupProducers()
+    groups.hear(TransactionsKey("a"), count)
+    groups.hear(TransactionsKey("b"), count)
+    assert "groups 'a' and 'b'" in next(shared(groups))
+    groups.hear(TransactionsKey("a"), None)
+    assert [*shared(groups)] == []
