@@ -348,12 +348,12 @@ def check_adds(adds: Iterable[Add]) -> Iterator[str]:
         yield from check_claims(add)
         if add.partitionValues:
             yield f"the add of {add.path} has partition values"
-        if min(add.size, add.modificationTime) < 0:
-            yield f"the size or the modificationTime of {add.path} is below 0"
 
 
 def check_claims(add: Add) -> Iterator[str]:
-    """The tags and stats of an add are those of a segment. It may lack tags."""
+    """The tags, stats, size and time of an add are those of a segment. It may lack tags."""
+    if min(add.size, add.modificationTime) < 0:
+        yield f"the size or the modificationTime of {add.path} is below 0"
     said = _unlike(add.stats or "", tuple((add.tags or {}).items()))
     if said is not None:
         yield f"the add of {add.path} has {said}"
@@ -383,13 +383,17 @@ def _removes(before: Snapshot, commit: Commit) -> Iterator[str]:
         return
     known = {item.path: item for item in before.segments}
     for remove in commit.removes:
-        item = known.get(remove.path)
-        if item is not None and remove.size != item.size:
-            yield f"it removes {remove.path} with {remove.size} bytes, and the file has {item.size}"
+        yield from check_remove(remove, known.get(remove.path))
         if remove.partitionValues:
             yield f"the remove of {remove.path} has partition values"
-        if remove.deletionTimestamp is None or remove.deletionTimestamp < 0:
-            yield f"the deletionTimestamp of {remove.path} is {remove.deletionTimestamp}"
+
+
+def check_remove(remove: Remove, item: Segment | None) -> Iterator[str]:
+    """The size of a remove is that of its segment `item`, where that is known, and it says when."""
+    if item is not None and remove.size != item.size:
+        yield f"it removes {remove.path} with {remove.size} bytes, and the file has {item.size}"
+    if remove.deletionTimestamp is None or remove.deletionTimestamp < 0:
+        yield f"the deletionTimestamp of {remove.path} is {remove.deletionTimestamp}"
 
 
 def _metadata(before: Snapshot, commit: Commit) -> Iterator[str]:

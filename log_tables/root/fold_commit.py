@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from log_tables.layout import PARTITION, TXN_DELETED
-from log_tables.root.commit_replay import check_claims, check_info
+from log_tables.root.commit_replay import check_claims, check_info, check_remove
 from log_tables.table.commit import VACUUM, Add, Commit
 from log_tables.table.snapshot import segment_of
 from log_tables.topic_table.refold import REFOLD
@@ -90,10 +90,7 @@ def _files(before: TopicSnapshot, commit: Commit) -> Iterator[str]:
         if remove.partitionValues != {PARTITION: str(number)}:
             yield f"the remove of {remove.path} has the partition values {remove.partitionValues}"
         item = next((item for item in before.of(number) if item.path == name), None)
-        if item is not None and remove.size != item.size:
-            yield f"it removes {remove.path} with {remove.size} bytes, and the file has {item.size}"
-        if remove.deletionTimestamp is None or remove.deletionTimestamp < 0:
-            yield f"the deletionTimestamp of {remove.path} is {remove.deletionTimestamp}"
+        yield from check_remove(remove, item)
 
 
 def own(add: Add) -> Add:
