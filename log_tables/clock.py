@@ -80,10 +80,6 @@ class Clock(Protocol):
         """Let `seconds` pass before a retry."""
         ...
 
-    async def wait(self, seconds: float) -> None:
-        """The same on an event loop, which goes on meanwhile."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -142,11 +138,6 @@ class SystemClock:
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    async def wait(self, seconds: float) -> None:
-        import asyncio  # only programs with an event loop come here
-
-        await asyncio.sleep(seconds)
-
 
 class ManualClock:
     """A clock that moves only by its methods, with seeded randomness: two runs with one seed are equal."""
@@ -202,9 +193,6 @@ class ManualClock:
 
     def pause(self, seconds: float) -> None:
         self.advance(round(seconds * 1000))
-
-    async def wait(self, seconds: float) -> None:
-        self.pause(seconds)
 
 
 def timer() -> float:

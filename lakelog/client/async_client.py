@@ -16,7 +16,7 @@ from lakelog.client.calls import Calls
 from lakelog.client.credential import Credential
 from lakelog.client.refusal import refusal
 from lakelog.client.request import Call, Request, checked_url, failure, http_options, once
-from log_tables.clock import Clock, SystemClock
+from log_tables.clock import Clock, ManualClock, SystemClock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -156,10 +156,17 @@ class AsyncClient:
     async def _answer(self, asked: Request | float | Future[None]) -> Any:
         """The answer that a call is sent, or thrown if it is an error."""
         if isinstance(asked, float):
-            return await self._clock.wait(asked)
+            return await self._pause(asked)
         if isinstance(asked, Future):
             return await asyncio.shield(asyncio.wrap_future(asked))  # others wait for it, too
         return await self._response(asked)
+
+    async def _pause(self, seconds: float) -> None:
+        """Let `seconds` pass, in which the event loop goes on."""
+        if isinstance(self._clock, ManualClock):
+            self._clock.pause(seconds)
+        else:
+            await asyncio.sleep(seconds)
 
     async def _response(self, request: Request) -> httpx.Response | Exception:
         try:
