@@ -7,6 +7,7 @@ from enum import Enum
 from starlette.requests import Request
 
 from api.errors import FormatMismatch, UnsupportedMediaType
+from log_tables.limits import ACCEPT_RANGES_MAX
 
 
 class Format(Enum):
@@ -105,7 +106,10 @@ def accepted_format(request: Request) -> Format:
 
 
 def wants_events(request: Request) -> bool:
-    """Whether Accept names server-sent events, as a browser's EventSource does, and weighs nothing more."""
+    """Whether Accept names server-sent events, as a browser's EventSource does, and weighs nothing more.
+
+    Raises FormatMismatch.
+    """
     named = request.headers.get("accept", "")
     if named == EVENT_STREAM or EVENT_STREAM not in named.lower():
         return named == EVENT_STREAM
@@ -115,13 +119,20 @@ def wants_events(request: Request) -> bool:
 
 
 def accepts(request: Request, form: Format) -> bool:
-    """Whether Accept allows an answer in `form`: by its name, or by one that leaves the format open."""
+    """Whether Accept allows an answer in `form`: by its name, or by one that leaves the format open.
+
+    Raises FormatMismatch for too many ranges.
+    """
     ranges = _ranges(request.headers.get("accept", ""))
     return _weight(ranges, (_NAMES[form], _OPEN, *_WILDCARDS))[0] > 0
 
 
 def prefers_page(named: str) -> bool:
-    """Whether the Accept `named` weighs HTML most, and names it first, as a browser's does."""
+    """Whether the Accept `named` weighs HTML most, and names it first, as a browser's does. One with too
+    many ranges is no browser's.
+    """
+    if named.count(",") >= ACCEPT_RANGES_MAX:
+        return False
     ranges = _ranges(named)
     most = max((weight for _, weight in ranges), default=0)
     return most > 0 and next(name for name, weight in ranges if weight == most) in _PAGES
@@ -130,8 +141,12 @@ def prefers_page(named: str) -> bool:
 def _ranges(named: str) -> list[tuple[str, int]]:
     """The media ranges of an Accept, in its order, and the weight of each in thousandths.
 
-    A weight that is none is 1, as if it were not there.
+    A weight that is none is 1, as if it were not there. Raises FormatMismatch for more than may be.
     """
+    if named.count(",") >= ACCEPT_RANGES_MAX:
+        raise FormatMismatch(
+            f"Accept {named[:200]!r} has more than {ACCEPT_RANGES_MAX} media ranges; name less"
+        )
     ranges = []
     for part in (named or "*/*").split(","):
         if part and not part.isspace():

@@ -12,11 +12,11 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-LOOKS_AT_ONCE = 64
+BATCH_ITEMS = 64
 """Partitions that are opened or refreshed in one go, before the thread serves others that wait."""
 
 
-def batched(items: Sequence[Item], size: int = LOOKS_AT_ONCE) -> Iterator[Sequence[Item]]:
+def batched(items: Sequence[Item], size: int = BATCH_ITEMS) -> Iterator[Sequence[Item]]:
     """`items`, `size` at a time."""
     return (items[start : start + size] for start in range(0, len(items), size))
 

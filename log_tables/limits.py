@@ -150,6 +150,9 @@ the interpreter's lock for 1 to 3 ms meanwhile, and so the event loop."""
 FREED_AT_ONCE = 1_000
 """Objects that one step frees, for the same reason: 0.1 to 0.4 ms."""
 
+ACCEPT_RANGES_MAX = 100
+"""Media ranges of an Accept: browsers send less than ten, and each takes microseconds of the event loop."""
+
 NAMES_PER_REQUEST = 100
 """Partitions of a request, and other elements, that count as one request does for `request_rate` and
 `principal_requests_max`: one takes some 5 µs, as much as a hundredth of a small request."""
@@ -185,6 +188,10 @@ PART_BYTES = 2 * KIB
 
 ROWS_MAX = 2_000
 """Records of a request that wait as rows. Those of a larger one become columns at once, in a thread."""
+
+LOOKS_AT_ONCE = 16
+"""Shards, or partitions of wide requests, that are looked at side by side: half of the threads that look at
+the store. The others are for those who ask for one, also when the store hangs."""
 
 APPENDS_AT_ONCE = 256
 """Partitions that are appended to at once, over all requests to more partitions than this. A commit takes

@@ -23,6 +23,7 @@ from api.v2.consumer_schema import (
     SeekBody,
 )
 from api.v2.paths import GroupName, InstanceName
+from api.wire.long_lists import free
 from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
 from api.wire.timestamp import microseconds
 from coordinator.groups.events import Heartbeat, OffsetAndMetadata
@@ -171,9 +172,12 @@ async def delete_group(here: Here, group: GroupName, force: Force = False) -> No
 
 
 async def _to_commit(offsets: list[ProcessedOffset], step: int) -> dict[TopicPartition, OffsetAndMetadata]:
-    return await maybe_in_thread(
-        len(offsets) > INLINE_MAX_ROWS, lambda: CommitBody(offsets=offsets).offsets_to_commit(step)
-    )
+    def made() -> dict[TopicPartition, OffsetAndMetadata]:
+        found = CommitBody(offsets=offsets).offsets_to_commit(step)
+        free(offsets)  # else the event loop does, when the handler ends
+        return found
+
+    return await maybe_in_thread(len(offsets) > INLINE_MAX_ROWS, made)
 
 
 def _committed(group: Group, partitions: list[TopicPartition]) -> CommittedOffsets:

@@ -41,7 +41,7 @@ from log_tables.topic_partition import TopicPartition
 
 Answer = TypeVar("Answer")
 
-LOOKS_AT_ONCE = 8
+ENDS_AT_ONCE = 8
 """Threads that read log ends for new subscriptions: a quarter of those that look at the store."""
 
 LOOKED_AT_BY_ONE = 16
@@ -61,7 +61,7 @@ class GroupCoordinator:
     ) -> None:
         self._cluster, self._clock = cluster, clock
         self._shard_manager, self._sessions, self._transactions = shards, consumers, transactions
-        self._looks = Wide(LOOKS_AT_ONCE)
+        self._looks = Wide(ENDS_AT_ONCE)
         self._closed = False
 
     def wake(self) -> None:
@@ -318,10 +318,12 @@ class GroupCoordinator:
         """The partitions of these offsets. Raises UnknownTopic, UnknownPartition; InvalidOffset for a
         negative offset, InvalidTopicName for one of an internal topic.
         """
-        for at, place in offsets.items():
-            check_public(at.topic)
-            if place.offset < 0:
-                raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
+
+        def check() -> None:
+            for at, place in offsets.items():
+                check_public(at.topic)
+                if place.offset < 0:
+                    raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
 
         def opened(some: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionReader]:
             return {
@@ -331,6 +333,7 @@ class GroupCoordinator:
                 for at in some
             }
 
+        await asyncio.to_thread(check)  # many take tens of ms
         found: dict[TopicPartition, PartitionReader] = {}
         for some in batched([*offsets]):
             found |= await asyncio.to_thread(opened, some)

@@ -37,6 +37,7 @@ from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import LakelogError, NotLeader, QuotaReached, TopicExists, UnknownGroup
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS
+from log_tables.limits import LOOKS_AT_ONCE
 from log_tables.partition.reader import PartitionReader
 
 TICK_S = 0.25
@@ -44,9 +45,6 @@ TICK_S = 0.25
 
 IDLE_S = 5.0
 """How often a shard without members looks who leads it: each look is a request to the store."""
-
-LOOKS_AT_ONCE = 16
-"""Shards that look at once: less than there are threads, so that others find some when the store hangs."""
 
 EXPIRE_S = 60.0
 """How often groups that were without members for too long are looked for."""

@@ -5,6 +5,7 @@ from starlette.requests import Request
 
 from api.errors import FormatMismatch
 from api.media import Format, accepted_format, accepts, prefers_page, wants_events
+from log_tables.limits import ACCEPT_RANGES_MAX
 
 BINARY, TEXT, JSON = (f"application/vnd.kafka.{name}.v2+json" for name in ("binary", "text", "json"))
 EVENTS = "text/event-stream"
@@ -103,3 +104,14 @@ def test_a_poll_has_the_format_of_its_instance_or_is_refused(accept: str | None,
 )
 def test_a_browser_is_who_wants_a_page_most(accept: str, page: bool) -> None:
     assert prefers_page(accept) is page
+
+
+def test_an_accept_of_too_many_ranges_is_refused_and_no_browsers() -> None:
+    most = ["text/html", EVENTS, JSON] + ["a"] * (ACCEPT_RANGES_MAX - 3)
+    assert accepted_format(request(",".join(most))) is Format.JSON
+    assert prefers_page(",".join(most))
+    beyond = ",".join([*most, "a"])
+    assert not prefers_page(beyond)
+    for look in (accepted_format, wants_events, lambda asked: accepts(asked, Format.JSON)):
+        with pytest.raises(FormatMismatch, match=f"more than {ACCEPT_RANGES_MAX} media ranges"):
+            look(request(beyond))

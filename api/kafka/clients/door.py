@@ -15,6 +15,7 @@ from coordinator.brokers.pipeline import Pipeline
 from ingest.buffer import Buffer
 from ingest.wide import Wide
 from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.limits import LOOKS_AT_ONCE
 
 NO_LEADER_EPOCH = -1
 """The log never diverges, so a client has no use for the epoch of a leader."""
@@ -22,10 +23,6 @@ NO_LEADER_EPOCH = -1
 
 CHANGE_THREADS = 4
 """Requests to change topics that are worked at at once; others wait for them."""
-
-
-LOOKS_AT_ONCE = 16
-"""Half of the threads that look at the store: the others are for those who ask for one partition."""
 
 
 WARN_AGAIN_S = 60.0
@@ -78,7 +75,9 @@ class Door:
     def brokers(self) -> list[BrokerRecord]:
         """The gateways that live and that Kafka's clients can reach, by id. This one is among them."""
         found = self.here.brokers.all()
-        return [found[number] for number in self.here.brokers.living() if found[number].kafka]
+        # One may register between the two looks.
+        living = (found.get(number) for number in self.here.brokers.living())
+        return [each for each in living if each is not None and each.kafka]
 
     def leaders(self, topics: Iterable[TopicDescription]) -> Iterator[tuple[TopicDescription, list[int]]]:
         """`topics`, and the gateway to ask for each partition of each: its leader; this one where clients do

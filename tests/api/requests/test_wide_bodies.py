@@ -13,6 +13,7 @@ import pytest
 from fastapi.dependencies.models import Dependant
 
 from api.console.routers import ROUTERS
+from api.media import EVENT_STREAM
 from api.requests.strict import StrictRoute
 from api.v3.acls import BATCH_MAX_ACLS
 from log_tables.cluster.topic_admin import create_topic
@@ -40,8 +41,10 @@ class Wide:
     path: str
     body: bytes
     media_type: str = JSON
-    is_taken: bool = False
-    """Whether it is for all who may do everything."""
+    status: int | None = None
+    """That of the answer to who may do everything."""
+
+    accept: str = "*/*"
 
 
 def array(name: str, item: Any, most: int, size: int = SMALL_BODY_MAX_BYTES) -> bytes:
@@ -73,6 +76,8 @@ def records(each: bytes, count: int = REQUEST_RECORDS_MAX) -> bytes:
 
 ACL = {"resource_type": "TOPIC", "resource_name": "x", "principal": "User:x", "operation": "READ"}
 INSTANCE = "/consumers/g/instances/i"
+RECORDS = "/topics/wide/partitions/0/records?offset=0"
+ACCEPT = f"{EVENT_STREAM},{'a,' * 30_000}"
 V3 = "/v3/clusters/{cluster}"
 RECORD = b'{"value":{"type":"JSON","data":1}}'
 ENTRIES = [b'{"id":"%d","value":{"type":"JSON","data":1}}' % number for number in range(V3_RECORDS)]
@@ -80,42 +85,47 @@ FIELD = quote("a=1,b=2\n") * 2_500
 IN_TOPIC = b'{"topic":"wide","value":1}'
 CSV = b"a\n" + b"1\n" * (REQUEST_RECORDS_MAX - 2)
 HEADERS = b'{"value":1,"headers":[{"key":"a","value":"YQ=="},{"key":"b"}]}'
+NAMED = array(
+    "configs", {"name": "retention.ms", "value": "1000000000"}, 60_000, SMALL_BODY_MAX_BYTES - 100
+).replace(b"{", b'{"topic_name":"made",', 1)
 WIDE = [
-    Wide("POST", "/topics/wide", records(b'{"value":1}'), V2, is_taken=True),
-    Wide("POST", "/topics/wide/partitions/0", records(HEADERS, V3_RECORDS), V2, is_taken=True),
-    Wide("POST", "/topics/wide/values", b"1\n" * REQUEST_RECORDS_MAX, "application/x-ndjson", is_taken=True),
-    Wide("POST", "/topics/wide/values", CSV, "text/csv", is_taken=True),
-    Wide("POST", "/topics/wide/values", b"x" * MIB, "application/octet-stream"),
+    Wide("POST", "/topics/wide", records(b'{"value":1}'), V2, status=200),
+    Wide("POST", "/topics/wide/partitions/0", records(HEADERS, V3_RECORDS), V2, status=200),
+    Wide("POST", "/topics/wide/values", b"1\n" * REQUEST_RECORDS_MAX, "application/x-ndjson", status=200),
+    Wide("POST", "/topics/wide/values", CSV, "text/csv", status=200),
+    Wide("POST", "/topics/wide/values", b"x" * MIB, "application/octet-stream", status=200),
+    Wide("POST", "/consumers/h/transactions", records(IN_TOPIC, TRANSACTION_RECORDS), status=200),
+    Wide("POST", "/consumers/h/transactions", unknown("offsets", offset=0), status=404),
+    Wide("POST", f"{V3}/topics/wide/records", RECORD * V3_RECORDS, status=200),
+    Wide("POST", f"{V3}/topics/wide/records:batch", b'{"entries":[%b]}' % b",".join(ENTRIES), status=207),
     Wide(
-        "POST",
-        "/consumers/h/transactions",
-        records(IN_TOPIC, TRANSACTION_RECORDS),
-        is_taken=True,
+        "POST", f"{V3}/acls:batch", array("data", {**ACL, "permission": "ALLOW"}, BATCH_MAX_ACLS), status=201
     ),
-    Wide("POST", "/consumers/h/transactions", unknown("offsets", offset=0)),
-    Wide("POST", f"{V3}/topics/wide/records", RECORD * V3_RECORDS, is_taken=True),
-    Wide("POST", f"{V3}/topics/wide/records:batch", b'{"entries":[%b]}' % b",".join(ENTRIES), is_taken=True),
-    Wide("POST", f"{V3}/acls:batch", array("data", {**ACL, "permission": "ALLOW"}, BATCH_MAX_ACLS)),
-    Wide("POST", f"{V3}/acls:batch", array("data", {**ACL, "permission": "ALLOW"}, 30_000)),
+    Wide("POST", f"{V3}/acls:batch", array("data", {**ACL, "permission": "ALLOW"}, 30_000), status=422),
     Wide(
         "POST",
         f"{V3}/topics/wide/configs:alter",
         array("data", {"name": "retention.ms", "value": "1000000000"}, 60_000),
+        status=204,
     ),
-    Wide("POST", f"{V3}/topics", array("configs", {"name": "retention.ms", "value": "1000000000"}, 60_000)),
-    Wide("POST", f"{INSTANCE}/positions", places("offsets", offset=0)),
-    Wide("POST", f"{INSTANCE}/positions/beginning", places("partitions")),
-    Wide("POST", f"{INSTANCE}/positions/end", places("partitions")),
-    Wide("POST", f"{INSTANCE}/offsets", places("offsets", offset=0)),
-    Wide("POST", f"{INSTANCE}/offsets", unknown("offsets", offset=0)),
-    Wide("PUT", "/consumers/other/offsets", places("offsets", offset=0)),
-    Wide("PUT", "/consumers/other/offsets", unknown("offsets", offset=0)),
-    Wide("POST", "/consumers/g/instances/j/assignments", places("partitions")),
-    Wide("POST", "/consumers/g/instances/j/assignments", unknown("partitions")),
-    Wide("POST", "/consumers/g/instances/k/subscription", array("topics", "wide", 120_000)),
-    Wide("POST", "/console/sql", json.dumps({"sql": "1" * (SMALL_BODY_MAX_BYTES - 100)}).encode()),
-    Wide("POST", "/console/login", b"a=1&" * (SMALL_BODY_MAX_BYTES // 4), FORM),
-    Wide("POST", "/console/logout", b"a=1&" * (SMALL_BODY_MAX_BYTES // 4), FORM),
+    Wide("POST", f"{V3}/topics", NAMED, status=201),
+    Wide("POST", f"{INSTANCE}/positions", places("offsets", offset=0), status=409),
+    Wide("POST", f"{INSTANCE}/positions/beginning", places("partitions"), status=409),
+    Wide("POST", f"{INSTANCE}/positions/end", places("partitions"), status=409),
+    Wide("POST", f"{INSTANCE}/offsets", places("offsets", offset=0), status=422),
+    Wide("POST", f"{INSTANCE}/offsets", unknown("offsets", offset=0), status=404),
+    Wide("PUT", "/consumers/other/offsets", places("offsets", offset=0), status=422),
+    Wide("PUT", "/consumers/other/offsets", unknown("offsets", offset=0), status=404),
+    Wide("POST", "/consumers/g/instances/j/assignments", places("partitions"), status=204),
+    Wide("POST", "/consumers/g/instances/j/assignments", unknown("partitions"), status=404),
+    Wide("POST", "/consumers/g/instances/k/subscription", array("topics", "wide", 120_000), status=204),
+    *(Wide("GET", path, b"", status=406, accept=ACCEPT) for path in (RECORDS, f"{INSTANCE}/records")),
+    Wide("GET", "/console/topics", b"", status=200, accept=ACCEPT),
+    Wide(
+        "POST", "/console/sql", json.dumps({"sql": "1" * (SMALL_BODY_MAX_BYTES - 100)}).encode(), status=422
+    ),
+    Wide("POST", "/console/login", b"a=1&" * (SMALL_BODY_MAX_BYTES // 4), FORM, status=400),
+    Wide("POST", "/console/logout", b"a=1&" * (SMALL_BODY_MAX_BYTES // 4), FORM, status=303),
 ]
 
 
@@ -132,7 +142,7 @@ class Scene:
 
     def send(self, client: httpx.Client, wide: Wide, key: str) -> httpx.Response:
         path = wide.path.replace("{cluster}", self.cluster)
-        headers = {"Content-Type": wide.media_type, **bearer(self.keys[key])}
+        headers = {"Content-Type": wide.media_type, "Accept": wide.accept, **bearer(self.keys[key])}
         return client.request(wide.method, path, content=wide.body, headers=headers)
 
 
@@ -169,8 +179,9 @@ def held_by(scene: Scene, requests: Iterable[Wide]) -> dict[tuple[str, ...], tup
                 each = scene.holds.take()
                 if each[0] > HELD_MAX_S:
                     held[wide.path[:100], wide.media_type, key] = each
-                if key == "rich":
-                    assert answer.result().is_success or not wide.is_taken, answer.result().text[:1_000]
+                if key == "rich" and wide.status is not None:
+                    found = answer.result()
+                    assert found.status_code == wide.status, (wide.path, found.text[:1_000])
     return held
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.kafka.clients.door import LOOKS_AT_ONCE
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
+from log_tables.limits import LOOKS_AT_ONCE
 from log_tables.store.store import Store, open_store
 from log_tables.testing import HoldingStore
 from tests.kit.kafka import KafkaGateway
