@@ -88,7 +88,7 @@ class LoopShare:
 
 
 @dataclass(slots=True, eq=False)
-class _Work(Generic[Result]):
+class _Task(Generic[Result]):
     """Work for a thread, which is not begun, and holds nothing, when nobody waits for it."""
 
     work: Callable[[], Result] | None
@@ -107,7 +107,7 @@ async def to_its_end(
     not end the thread, which may hold room, or still take some: so it is told to `stop`, and waited for,
     unless it has not begun; then it never does.
     """
-    guarded = _Work(work)
+    guarded = _Task(work)
     in_context = partial(copy_context().run, guarded)
     working = asyncio.get_running_loop().run_in_executor(pool, in_context)
     try:
