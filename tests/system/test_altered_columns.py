@@ -105,7 +105,8 @@ def test_the_next_leader_goes_on_where_one_died_between_the_new_column_and_the_a
     leader = Partition(store, topic.partition(0).directory, ManualClock(seed=1), topic.partition(0).config)
     leader.claim("")
     leader.append([AppendRequest(input_batch([Record(b'{"n": 1}')], 0))])
-    widened = topic.config.altered({"value.columns": "n bigint, s string"})
+    alter_topic(cluster, "t", {"value.columns": "n bigint, s string"})
+    widened = cluster.topic("t").config
     leader.config = widened.partition_config()
     store.faults.append(Fault(nth, crash))
     with pytest.raises(Crash):
