@@ -295,7 +295,7 @@ def test_what_a_transaction_still_needs_stays_however_old(cluster: Cluster, cloc
         said for _, _, said, _ in Maintenance(cluster, always(in_process)).previews() if "staged" in said
     ]
     assert len(previews) == 1
-    assert previews[0].endswith(f"; 1 staged files ({cluster.store.head(old.path).size:,} bytes)")
+    assert previews[0].endswith(f"; 1 staged file ({cluster.store.head(old.path).size:,} bytes)")
     run(cluster)
     assert staged_files(cluster) == [kept.path]
     groups.append([AppendRequest(input_batch([encode(key, None)], 0))])
