@@ -61,6 +61,7 @@ NOT_SENT = {"forget", "generation"}
 BODY: dict[str, Any] = {
     "configs": [],
     "data": "x",
+    "digest": "0" * 32,
     "id": "e",
     "key": "AAAA",
     "length": 1,
