@@ -319,13 +319,11 @@ class GroupCoordinator:
         negative offset, InvalidTopicName for one of an internal topic.
         """
 
-        def check() -> None:
-            for at, place in offsets.items():
-                check_public(at.topic)
-                if place.offset < 0:
-                    raise InvalidOffset(f"offset {place.offset} of {at} is negative; name one from 0")
-
         def opened(some: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionReader]:
+            for at in some:
+                check_public(at.topic)
+                if offsets[at].offset < 0:
+                    raise InvalidOffset(f"offset {offsets[at].offset} of {at} is negative; name one from 0")
             return {
                 at: self._cluster.with_current_topic(
                     at.topic, partial(Topic.partition, partition=at.partition)
@@ -333,7 +331,6 @@ class GroupCoordinator:
                 for at in some
             }
 
-        await asyncio.to_thread(check)  # many take tens of ms
         found: dict[TopicPartition, PartitionReader] = {}
         for some in batched([*offsets]):
             found |= await asyncio.to_thread(opened, some)
