@@ -166,6 +166,7 @@ class Accumulator:
         self._released = True
         await self.flush()
         await asyncio.get_running_loop().run_in_executor(self._executor, self.partition.resign)
+        self.failures.forget("offers", self.partition.directory)
 
     async def _drain_queue(self) -> None:
         try:

@@ -28,7 +28,7 @@ class FailureLog:
     @contextmanager
     def catch(self, work: str, part: str = "") -> Iterator[None]:
         """Run one attempt at `work`, or at a `part` of it. An error ends the attempt and goes no further."""
-        name = f"{work} of {part}" if part else work
+        name = _name(work, part)
         try:
             yield
         except Exception as error:  # noqa: BLE001 -- logged and counted; the next attempt may succeed
@@ -41,3 +41,11 @@ class FailureLog:
         else:
             if self._failing.pop(name, None) is not None:
                 _log.warning("duty %s works again", name)
+
+    def forget(self, work: str, part: str = "") -> None:
+        """Nobody tries this any more: it fails no longer, whatever the last attempt came to."""
+        self._failing.pop(_name(work, part), None)
+
+
+def _name(work: str, part: str) -> str:
+    return f"{work} of {part}" if part else work
