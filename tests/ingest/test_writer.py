@@ -18,7 +18,7 @@ from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_admin import create_topic, delete_topic
-from log_tables.errors import NotLeader, TopicDeleted, UnknownTopic
+from log_tables.errors import CorruptLog, NotLeader, TopicDeleted, UnknownTopic
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.store.store import Store, open_store
@@ -201,6 +201,20 @@ def test_what_comes_while_a_partition_is_released_is_not_lost_in_silence(store_r
         await asyncio.wait({releasing})
         with pytest.raises(NotLeader):
             accumulator.add(AppendRequest(batch(b"late")))
+
+    run(store_root, scenario)
+
+
+def test_a_failure_with_a_partition_is_over_when_it_is_released(store_root: Path) -> None:
+    """Whoever leads it now looks for itself."""
+
+    async def scenario(cluster: Cluster, writer: Writer) -> None:
+        accumulator = await writer.accumulator_for(cluster.topic("t"), 0)
+        with accumulator.failures.catch("offers", accumulator.partition.directory):
+            raise CorruptLog("no offer")
+        assert len(accumulator.failures.failing) == 1
+        await writer.release(cluster.topic("t"), 0)
+        assert accumulator.failures.failing == {}
 
     run(store_root, scenario)
 
