@@ -18,10 +18,11 @@ from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_admin import create_topic, delete_topic
-from log_tables.errors import CorruptLog, NotLeader, TopicDeleted, UnknownTopic
+from log_tables.errors import NotLeader, TopicDeleted, UnknownTopic
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.store.store import Store, open_store
+from log_tables.table.commit import decode
 from log_tables.testing import Fault, FaultyStore, HoldingStore, refused
 from tests.kit.support import wait_until
 
@@ -211,7 +212,7 @@ def test_a_failure_with_a_partition_is_over_when_it_is_released(store_root: Path
     async def scenario(cluster: Cluster, writer: Writer) -> None:
         accumulator = await writer.accumulator_for(cluster.topic("t"), 0)
         with accumulator.failures.catch("offers", accumulator.partition.directory):
-            raise CorruptLog("no offer")
+            decode(b"no offer", "offer")
         assert len(accumulator.failures.failing) == 1
         await writer.release(cluster.topic("t"), 0)
         assert accumulator.failures.failing == {}
