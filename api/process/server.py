@@ -49,6 +49,7 @@ from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.tail_follower import TailFollower
 from coordinator.groups.transaction_coordinator import TransactionCoordinator
+from coordinator.groups.wide_change import WideChange
 from ingest.buffer import Buffer
 from ingest.failure_log import FailureLog
 from ingest.loop_share import LoopShare
@@ -366,8 +367,9 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
         lambda: cluster.metadata_log.access, clock, authenticator, audit, settings.principal_requests_max
     )
     shards = ShardManager(cluster, leadership, consumers, transactions, access, settings, clock, failures)
-    coordinator = GroupCoordinator(cluster, shards, consumers, transactions, clock)
     loop_share = LoopShare()
+    wide_change = WideChange(loop_share)
+    coordinator = GroupCoordinator(cluster, shards, consumers, transactions, wide_change, clock)
     return Gateway(
         cluster,
         writer,
@@ -377,7 +379,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
         router,
         shards,
         coordinator,
-        ClassicCoordinator(shards, leadership, peers, coordinator, consumers, clock, loop_share),
+        ClassicCoordinator(shards, leadership, peers, coordinator, consumers, wide_change, clock),
         tails,
         buffer,
         access,

@@ -11,7 +11,7 @@ from api.errors import error_responses
 from api.gateway import Gateway
 from api.requests.access import Authorized
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
-from api.requests.route_gateway import Here
+from api.requests.route_gateway import Here, gateway
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, ConsumerId, GroupId
 from coordinator.groups.classic.classic_group import ClassicState
@@ -179,11 +179,19 @@ async def list_lags(
 ) -> Collection[LagView]:
     """One lag for each partition in which the group has committed an offset."""
     found = await here.shard_manager.group(group)
-    lags = await run_in_threadpool(_lags, here, found)
+
+    def views() -> list[LagView]:
+        owners = _owners(found)
+        return [
+            _lag_view(request, found, owners.get(at), at, *place)
+            for at, place in _lags(here, found).items()
+            if asked.describes(at.topic)
+        ]
+
     return Collection(
         kind="KafkaConsumerLagList",
         metadata=ListMetadata(self=url(request, cluster, "consumer-groups", group, "lags")),
-        data=[_lag_view(request, cluster, found, at, *lags[at]) for at in lags if asked.describes(at.topic)],
+        data=await run_in_threadpool(views),
     )
 
 
@@ -203,7 +211,7 @@ async def get_lag(
         raise UnknownPartition(
             f"the group {group!r} has no committed offset in {at}, and so no lag; commit one, or see its lags"
         )
-    return _lag_view(request, cluster, found, at, *lags[at])
+    return _lag_view(request, found, _owners(found).get(at), at, *lags[at])
 
 
 @router.get(
@@ -217,7 +225,7 @@ async def get_lag_summary(
     lags = await run_in_threadpool(_lags, here, found)
     records = {at: behind.records for at, (_, behind) in lags.items() if asked.describes(at.topic)}
     worst = max(records, key=lambda at: records[at], default=None)
-    owner = None if worst is None else _owner(found, worst)
+    owner = None if worst is None else _owners(found).get(worst)
     path = (cluster, "consumer-groups", group)
     crn = f"kafka={cluster}/consumer-group={group}/lag-summary"
     return LagSummaryView(
@@ -253,8 +261,8 @@ def _lags(
     return found
 
 
-def _owner(group: Group, at: TopicPartition) -> GroupMember | None:
-    return next((member for member in group.group_members if at in (member.owned or ())), None)
+def _owners(group: Group) -> dict[TopicPartition, GroupMember]:
+    return {at: member for member in group.group_members for at in member.owned or ()}
 
 
 async def _group_view(here: Gateway, request: Request, group: Group) -> GroupView:
@@ -308,9 +316,14 @@ def _assignment_view(
 
 
 def _lag_view(
-    request: Request, cluster: str, group: Group, at: TopicPartition, snapshot: Snapshot, behind: Lag
+    request: Request,
+    group: Group,
+    owner: GroupMember | None,
+    at: TopicPartition,
+    snapshot: Snapshot,
+    behind: Lag,
 ) -> LagView:
-    owner = _owner(group, at)
+    cluster = gateway(request).cluster.cluster_id
     path = (cluster, "consumer-groups", group.id, "lags", at.topic, "partitions", str(at.partition))
     committed = group.committed(at)
     assert committed is not None

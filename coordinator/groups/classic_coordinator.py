@@ -5,7 +5,7 @@ the coordinator, but behind a load balancer they cannot choose.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from coordinator.brokers.leadership import Leadership
@@ -39,13 +39,11 @@ from coordinator.groups.pending_answers import no_coordinator
 from coordinator.groups.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
-from ingest.loop_share import LoopShare
-from ingest.pending_tasks import PendingTasks, retrieve
-from ingest.wide import batched
+from coordinator.groups.wide_change import WideChange
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import LakelogError, OffsetMetadataTooLarge, OutcomeUnknown
-from log_tables.limits import OFFSET_METADATA_MAX_CHARS, OFFSETS_AT_ONCE
+from log_tables.limits import OFFSET_METADATA_MAX_CHARS
 from log_tables.topic_partition import TopicPartition
 
 HEARTBEAT_CHECK_S = 2.0
@@ -67,12 +65,12 @@ class ClassicCoordinator:
         peers: Peers,
         coordinator: GroupCoordinator,
         consumers: SessionManager,
+        wide_change: WideChange,
         clock: Clock,
-        loop_share: LoopShare,
     ) -> None:
         self._shards, self._leadership, self._peers = shards, leadership, peers
         self._coordinator, self._sessions, self._clock = coordinator, consumers, clock
-        self._share, self._going_on = loop_share, PendingTasks()
+        self._whole = wide_change
 
     async def coordinator_of(self, group_id: str) -> BrokerRecord | None:
         """The gateway that coordinates a group, or is the one to begin it; None is this one."""
@@ -197,10 +195,9 @@ class ClassicCoordinator:
         self._shards.check_quota(shard, group_id, event.context)
         if event.generation < 0:
             shard.expire_members(group_id)
-        first, *rest = [*batched([*event.offsets], OFFSETS_AT_ONCE)] or [[]]
         refused: Refused = {}
 
-        def commit(some: Iterable[TopicPartition], checked: bool) -> Group:
+        def commit(some: Sequence[TopicPartition], checked: bool) -> Group:
             group, offsets = shard.group(group_id), {at: event.offsets[at] for at in some}
             found = _refused(group, offsets)
             refused.update(found)
@@ -211,12 +208,7 @@ class ClassicCoordinator:
                 consumer.forget(kept)
             return after
 
-        def go_on(some: Iterable[TopicPartition]) -> None:
-            if shard.group(group_id).exists or not before.exists:  # else it was deleted, after this commit
-                commit(some, checked=True)
-
-        before = commit(first, checked=False)
-        await self._whole(shard, before, rest, go_on)
+        await self._whole.set(shard, group_id, event.offsets, commit)
         return refused
 
     async def _delete_offsets(self, group_id: str, event: DeleteOffsets) -> Refused:
@@ -224,42 +216,15 @@ class ClassicCoordinator:
         shard = await self._shard(group_id)
         shard.expire_members(group_id)
         before = shard.apply_classic(group_id, DeleteOffsets(frozenset()))
-        first, *rest = [*batched([*event.partitions], OFFSETS_AT_ONCE)] or [[]]
         refused: Refused = {}
 
-        def delete(some: Iterable[TopicPartition]) -> None:
+        def delete(some: Sequence[TopicPartition]) -> None:
             found = _undeletable(before, some)
             refused.update(found)
             shard.apply_classic(group_id, DeleteOffsets(frozenset(some) - found.keys(), checked=True))
 
-        delete(first)
-        await self._whole(shard, before, rest, delete)
+        await self._whole.delete(shard, before, event.partitions, delete)
         return refused
-
-    async def _whole(
-        self,
-        shard: Shard,
-        before: Group,
-        rest: Sequence[Sequence[TopicPartition]],
-        change: Callable[[Sequence[TopicPartition]], object],
-    ) -> None:
-        """Go on with a change of offsets that was begun in the group `before`, and return when all of it is
-        durable. Others have their turns between the batches of `rest`, so it goes on where its client has
-        left, or is no member any longer.
-        """
-
-        async def go_on() -> None:
-            for some in rest:
-                await self._share.give_way()
-                now = shard.group(before.id)
-                # The newer commits of others came after this change.
-                change([at for at in some if now.offsets.get(at) is before.offsets.get(at)])
-
-        if rest:
-            task = self._going_on.start(go_on())
-            task.add_done_callback(retrieve)
-            await asyncio.shield(task)
-        await shard.wait_durable(before.id)
 
     async def _shard(self, group_id: str) -> Shard:
         """The shard of the group, which is claimed if nobody leads it."""

@@ -142,22 +142,25 @@ class ConsumerSession:
                 self._given[at] = offset
         self._turn += 1
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
-        """Commit these offsets, or all that the member was given; durable on return.
+    @property
+    def given(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets up to which the member was given records that it has not committed."""
+        return {at: OffsetAndMetadata(offset) for at, offset in self._given.items()}
 
-        Raises NotAssigned, GroupNotEmpty, UnknownMember, NotLeader, StoreUnavailable, OutcomeUnknown.
-        """
-        if offsets is None:
-            offsets = {at: OffsetAndMetadata(offset) for at, offset in self._given.items()}
-        self._commit(offsets)
-        if not offsets:
-            self.shard.apply(self._group_id, Heartbeat(self._member_id))
-        await self.shard.wait_durable(self._group_id)
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Group:
+        """Commit these offsets. Raises NotAssigned, GroupNotEmpty, UnknownMember, NotLeader."""
+        event = (
+            Commit(self._member_id, offsets, self._clock.now_ms()) if offsets else Heartbeat(self._member_id)
+        )
+        group = self.shard.apply(self._group_id, event)
+        self.note_committed(offsets)
+        return group
 
-    def seek(self, positions: Mapping[TopicPartition, int]) -> None:
+    def seek(self, positions: Mapping[TopicPartition, int]) -> Group:
         """Go on from these offsets. Raises NotAssigned, UnknownMember, NotLeader."""
-        self.shard.apply(self._group_id, Seek(self._member_id, positions))
+        group = self.shard.apply(self._group_id, Seek(self._member_id, positions))
         self.forget(positions)
+        return group
 
     def note_positions(self) -> None:
         """Have the group note the positions of this member. Raises NotLeader."""
@@ -175,11 +178,6 @@ class ConsumerSession:
         for at in partitions:
             self._positions.pop(at, None)
             self._given.pop(at, None)
-
-    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        if offsets:
-            self.shard.apply(self._group_id, Commit(self._member_id, offsets, self._clock.now_ms()))
-        self.note_committed(offsets)
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """These offsets are committed: the records before them need no commit any longer."""
@@ -226,10 +224,9 @@ class ConsumerSession:
         member = group.member(self._member_id)
         if member.assigned and not group.empty:
             return  # the offsets belong to the subscribed members
-        given = self._given.items()
-        self._commit(
-            {at: OffsetAndMetadata(offset) for at, offset in given if at in member.owned and chosen(at)}
-        )
+        due = {at: place for at, place in self.given.items() if at in member.owned and chosen(at)}
+        if due:
+            self.commit(due)
 
     async def _refresh_logs(self, serial: int, since: float) -> Damaged | StoreUnavailable | None:
         """Refresh the partitions, as of `since` or later, and open those that are new.

@@ -138,12 +138,15 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A client outside the group sets its offsets; with `force` also while members are subscribed."""
+    """A client outside the group sets its offsets; with `force` also while members are subscribed.
+    `checked`: the rest of a reset whose right was looked at before.
+    """
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     at_ms: int
     force: bool = False
     context: RequestContext | None = None
+    checked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

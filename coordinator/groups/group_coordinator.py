@@ -30,6 +30,7 @@ from coordinator.groups.transaction_coordinator import (
     TransactionRequest,
     TransactionResult,
 )
+from coordinator.groups.wide_change import WideChange
 from ingest.wide import Wide, batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster, contradicted
@@ -57,9 +58,10 @@ class GroupCoordinator:
         shards: ShardManager,
         consumers: SessionManager,
         transactions: TransactionCoordinator,
+        wide_change: WideChange,
         clock: Clock,
     ) -> None:
-        self._cluster, self._clock = cluster, clock
+        self._cluster, self._whole, self._clock = cluster, wide_change, clock
         self._shard_manager, self._sessions, self._transactions = shards, consumers, transactions
         self._looks = Wide(ENDS_AT_ONCE)
         self._closed = False
@@ -147,7 +149,14 @@ class GroupCoordinator:
 
         async def attempt(shard: Shard) -> None:
             consumer = self._sessions.session_for(shard, group_id, member_id)
-            await consumer.commit(offsets)
+            named = consumer.given if offsets is None else offsets
+            group = shard.group(group_id)
+            group.check_owned(group.member(member_id), named)
+
+            def commit(some: Sequence[TopicPartition], _: bool) -> Group:
+                return consumer.commit({at: named[at] for at in some})
+
+            await self._whole.set(shard, group_id, named, commit)
 
         if offsets:
             await self._shard_manager.refresh_topics()
@@ -196,8 +205,14 @@ class GroupCoordinator:
         """Set a member's positions. Raises NotAssigned, InvalidOffset."""
 
         async def attempt(shard: Shard) -> None:
-            self._sessions.session_for(shard, group_id, member_id).seek(positions)
-            await shard.wait_durable(group_id)
+            consumer = self._sessions.session_for(shard, group_id, member_id)
+            group = shard.group(group_id)
+            group.check_owned(group.member(member_id), positions)
+
+            def seek(some: Sequence[TopicPartition], _: bool) -> Group:
+                return consumer.seek({at: positions[at] for at in some})
+
+            await self._whole.set(shard, group_id, positions, seek)
 
         for at, offset in positions.items():
             if offset < 0:
@@ -223,25 +238,30 @@ class GroupCoordinator:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         force: bool,
         context: RequestContext | None = None,
-    ) -> Group:
+    ) -> None:
         """Set a group's offsets from outside, for the client of `context`; with `force` subscribed members go
         on from there.
 
         Raises GroupNotEmpty, OffsetOutOfRange, UnknownTopic, UnknownPartition.
         """
 
-        async def attempt(shard: Shard) -> Group:
+        async def attempt(shard: Shard) -> None:
             self._shard_manager.check_quota(shard, group_id, context)
-            group = shard.apply(group_id, Reset(offsets, self._clock.now_ms(), force, context))
-            # At once: a member must not commit over it what it was given before.
-            for consumer in self._sessions.existing(group_id, group.members):
-                consumer.forget(offsets)
-            await shard.wait_durable(group_id)
-            return group
+            at_ms = self._clock.now_ms()
+
+            def reset(some: Sequence[TopicPartition], checked: bool) -> Group:
+                places = {at: offsets[at] for at in some}
+                group = shard.apply(group_id, Reset(places, at_ms, force, context, checked))
+                # At once: a member must not commit over it what it was given before.
+                for consumer in self._sessions.existing(group_id, group.members):
+                    consumer.forget(places)
+                return group
+
+            await self._whole.set(shard, group_id, offsets, reset)
 
         await self._shard_manager.refresh_topics()
         await self._check_ends(offsets)
-        return await self._shard_manager.with_shard(group_id, attempt)
+        await self._shard_manager.with_shard(group_id, attempt)
 
     async def delete(self, group_id: str, force: bool) -> None:
         """Delete a group; with `force` also its members, and the records of transactions whose staged file is

@@ -30,13 +30,13 @@ def new_positions(before: Group, records: Records) -> list[NotedPosition]:
     """The offsets and positions that `records` note and the group `before` them did not have."""
     found = []
     for key, value in records:
-        match key, value:
-            case OffsetKey(_, topic, partition), OffsetValue(offset, topic_id):
-                earlier = before.offsets.get(TopicPartition(topic, partition))
-                if earlier is None or (earlier.topic_id, earlier.offset) != (topic_id, offset):
-                    found.append(NotedPosition(topic, topic_id, partition, offset))
-            case MemberKey(_, name), MemberValue():
-                found += _new_member_positions(before, name, value)
+        # Half the time of a match, and a request may have ten thousand offsets.
+        if type(value) is OffsetValue and type(key) is OffsetKey:
+            earlier = before.offsets.get(TopicPartition(key.topic, key.partition))
+            if earlier is None or earlier.offset != value.offset or earlier.topic_id != value.topic_id:
+                found.append(NotedPosition(key.topic, value.topic_id, key.partition, value.offset))
+        elif type(value) is MemberValue and type(key) is MemberKey:
+            found += _new_member_positions(before, key.member, value)
     return [position for position in found if position.offset]  # before 0 there is nothing
 
 

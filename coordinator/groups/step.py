@@ -368,6 +368,12 @@ def _check_staged(group: Group, staged: Iterable[StagedFile]) -> None:
 
 
 def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
+    if not event.checked:
+        _check_resetting(group, event)
+    return with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
+
+
+def _check_resetting(group: Group, event: Reset) -> None:
     if group.classic.active:
         raise GroupNotEmpty(
             f"the group {group.id!r} has members that joined by Kafka's protocol, and would not hear of it; "
@@ -377,7 +383,6 @@ def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
         raise GroupNotEmpty(
             f"the group {group.id!r} has members, which own its offsets; stop them first, or force it"
         )
-    return with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
 
 
 def with_offsets(
@@ -391,11 +396,11 @@ def with_offsets(
 
     Raises UnknownTopic, UnknownPartition, InvalidTopicName.
     """
-    made = {
-        at: OffsetValue(place.offset, group.check(at).topic_id, place.metadata, at_ms, by, place.leader_epoch)
-        for at, place in offsets.items()
-    }
-    records: Records = [(OffsetKey(group.id, *at), committed) for at, committed in made.items()]
+    made, records = dict[TopicPartition, OffsetValue](), Records()
+    for at, place in offsets.items():
+        topic_id = group.check(at).topic_id
+        made[at] = OffsetValue(place.offset, topic_id, place.metadata, at_ms, by, place.leader_epoch)
+        records.append((OffsetKey(group.id, at.topic, at.partition), made[at]))
     for member in movers:
         if not offsets.keys().isdisjoint(member.positions):
             kept = {at: offset for at, offset in member.positions.items() if at not in offsets}
@@ -442,10 +447,10 @@ def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]
         return replace(member, owned=owned, positions=kept)
 
     group = replace(group, topics=event.topics, readable=event.readable)
-    dead = [at for at in group.offsets if group.committed(at) is None]
+    dead = {at: None for at in group.offsets if group.committed(at) is None}
     records: Records = [(OffsetKey(group.id, *at), None) for at in dead]
     if dead:
-        alive = {at: committed for at, committed in group.offsets.items() if at not in {*dead}}
+        alive = {at: committed for at, committed in group.offsets.items() if at not in dead}
         group = replace(group, offsets=alive, committed_ms=newest_commit_ms(alive))
     # Partitions of a deleted topic are not given up in order.
     losers = []

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from api.gateway import Gateway
 from api.process.server import gateway_of
 from coordinator.groups.classic.events import CommitOffsets, JoinGroup, LeaveGroup, LeftMember, SyncGroup
-from coordinator.groups.events import OffsetAndMetadata, Reset
+from coordinator.groups.events import OffsetAndMetadata, Reset, TopicsChanged, TopicState
+from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
+from coordinator.groups.step import step
 from ingest.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
@@ -19,6 +22,7 @@ from log_tables.errors import LakelogError, UnknownGroup
 from log_tables.limits import OFFSETS_AT_ONCE
 from log_tables.store.store import open_store
 from log_tables.topic_partition import TopicPartition
+from tests.kit.loop_holds import HELD_MAX_S
 from tests.kit.support import WAIT_S
 
 FIRST, LAST = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -72,6 +76,42 @@ async def commit_with(gateway: Gateway, event: CommitOffsets, then: Callable[[Sh
         then(shard)
         assert {*await committing} == {*NOWHERE}
     return shard
+
+
+def test_a_reset_is_whole_whatever_happens_meanwhile(tmp_path: Path) -> None:
+    """Its client is gone, and a member has joined that it would have been refused for."""
+
+    async def scenario(gateway: Gateway) -> None:
+        create_topic(gateway.cluster, "wide", OFFSETS_AT_ONCE + 1)
+        *first, last = [TopicPartition("wide", partition) for partition in range(OFFSETS_AT_ONCE + 1)]
+        _, partition = await gateway.shard_manager.partition_for("g")
+        shard = await gateway.shard_manager.shard(partition)
+        async with asyncio.timeout(WAIT_S):
+            resetting = asyncio.create_task(
+                gateway.coordinator.reset("g", places([*first, last]), force=False)
+            )
+            while not shard.group("g").offsets:
+                await gateway.loop_share.give_way()
+            assert [*shard.group("g").offsets] == first
+            shard.apply_classic("g", JOIN)
+            resetting.cancel()
+            while last not in shard.group("g").offsets:
+                await gateway.loop_share.give_way()
+
+    run(scenario, tmp_path)
+
+
+def test_a_wide_group_hears_of_topics_in_one_turn() -> None:
+    """Half of its topics are re-created, so half of its offsets go."""
+    topics = {f"t{number}": TopicState("old", 100) for number in range(50)}
+    every = [TopicPartition(name, partition) for name in topics for partition in range(100)]
+    group, _ = step(Group("g", topics=topics), Reset(places(every), 1), 0)
+    again = {name: replace(state, topic_id="new") for name, state in [*topics.items()][:25]}
+    used_s = SystemClock().processor_s
+    began = used_s()
+    left, _ = step(group, TopicsChanged({**topics, **again}), 0)
+    assert used_s() - began < HELD_MAX_S
+    assert len(left.offsets) == len(every) / 2
 
 
 def run(scenario: Callable[[Gateway], Coroutine[None, None, None]], root: Path) -> None:
