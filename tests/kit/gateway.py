@@ -3,8 +3,6 @@
 import os
 import signal
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from log_tables.clock import SystemClock
 from log_tables.layout import partition_directory, topic_directory
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
+from tests.kit.forked import ForkedLakelog
 from tests.kit.partitions import append_each, thin_out
 from tests.kit.run_credential import note_gateway, settings_of
 from tests.kit.support import WAIT_S, exit_code
@@ -34,7 +33,7 @@ NEVER_MS = 600_000
 class RunningGateway:
     """A gateway process and a client of it, whose requests are relative to the gateway's URL."""
 
-    process: "subprocess.Popen[str]"
+    process: ForkedLakelog
     url: str
     data: str
     client: httpx.Client
@@ -101,24 +100,8 @@ def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningG
     settings = {"leader_timeout_ms": LEADER_TIMEOUT_MS, **secured, **settings}
     pairs = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
     others = {name: value for name, value in os.environ.items() if not name.startswith("LAKELOG_")}
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "lakelog",
-            "serve",
-            "--data",
-            str(data),
-            "--port",
-            "0",
-            *flags,
-            *pairs,
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**others, "PYTHONFAULTHANDLER": "1"},
-    )
-    assert process.stdout is not None
+    words = ["serve", "--data", str(data), "--port", "0", *flags, *pairs]
+    process = ForkedLakelog(words, {**others, "PYTHONFAULTHANDLER": "1"})
     late = Timer(WAIT_S, process.send_signal, [signal.SIGABRT])
     late.start()
     ready = process.stdout.readline()

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 
 from log_tables.clock import SystemClock, timer
 
@@ -32,7 +32,19 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT
         never.wait(_LOOK_AGAIN_S)
 
 
-def exit_code(process: "subprocess.Popen[Any]", timeout_s: float = WAIT_S) -> int:
+class Ending(Protocol):
+    """A process that ends, as a `subprocess.Popen` is one."""
+
+    args: Any
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def exit_code(process: Ending, timeout_s: float = WAIT_S) -> int:
     """Wait for the end of `process`; with `PYTHONFAULTHANDLER` one that stays prints its threads."""
     try:
         return process.wait(timeout_s)

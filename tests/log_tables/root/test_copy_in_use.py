@@ -11,7 +11,7 @@ import pytest
 
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import CorruptLog
+from log_tables.errors import CorruptLog, Damaged
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.root.copy import copy_root
 from log_tables.root.fsck import check
@@ -188,7 +188,7 @@ def served(target: Path, clock: ManualClock, before: Sequence[int]) -> str:
     try:
         cluster = Cluster.open(store, clock, create=False)
         check_location(cluster, 0)
-    except CorruptLog as error:
+    except Damaged as error:
         refused = error.message
     else:
         refused = ""

@@ -1,0 +1,83 @@
+"""`lakelog` as a process that is forked from one that has imported it: imports are most of a start."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from io import TextIOWrapper
+from select import select
+from threading import Lock
+
+from tests.kit.fork_server import NUMBER_BYTES
+from tests.kit.support import ROOT
+
+
+class ForkedLakelog:
+    """`python -m lakelog` with these words, used as a `subprocess.Popen` is; `stdout` is text."""
+
+    def __init__(
+        self, words: Sequence[str], environment: Mapping[str, str] | None = None, directory: str = str(ROOT)
+    ) -> None:
+        self.args = ["lakelog", *words]
+        asked = {
+            "words": [*words],
+            "environment": dict(os.environ if environment is None else environment),
+            "directory": directory,
+        }
+        said, saying = os.pipe()
+        self._told, telling = os.pipe()
+        try:
+            message = json.dumps(asked).encode()
+            socket.send_fds(_server(os.getpid()), [message], [saying, 2, telling])
+        finally:
+            os.close(saying)
+            os.close(telling)
+        self.stdout = TextIOWrapper(os.fdopen(said, "rb"))
+        self.pid = int.from_bytes(os.read(self._told, NUMBER_BYTES))
+        self.returncode: int | None = None
+        self._waiting = Lock()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, −N for signal N. Raises subprocess.TimeoutExpired."""
+        with self._waiting:
+            if self.returncode is None:
+                ready, _, _ = select([self._told], [], [], timeout)
+                if not ready:
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
+                status = os.read(self._told, NUMBER_BYTES)
+                os.close(self._told)
+                self.returncode = os.waitstatus_to_exitcode(int.from_bytes(status))
+            return self.returncode
+
+    def poll(self) -> int | None:
+        """The exit code, None while it runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@cache
+def _server(_owner: int) -> socket.socket:
+    """The socket to the server of this process, which ends when nobody has the socket any longer."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-m", "tests.kit.fork_server", str(its.fileno())]
+    # As `lakelog serve` sets it before it loads Arrow.
+    environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()], env=environment, stdin=subprocess.DEVNULL)
+    its.close()
+    return ours
