@@ -5,6 +5,7 @@ directory. With it come three files: for stdout, for stderr, and a pipe for its 
 """
 
 import faulthandler
+import gc
 import json
 import os
 import runpy
@@ -23,7 +24,8 @@ IMPORTED = (
     "jobs.maintenance",
     "lakelog.cli.maintainer",
     "lakelog.cli.serve",
-    "uvicorn.loops.auto",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.httptools_impl",
 )
 
@@ -32,6 +34,8 @@ def main() -> None:
     """Serve until nobody can ask any longer; in a child, be `lakelog`."""
     for name in IMPORTED:
         import_module(name)
+    gc.collect()
+    gc.freeze()  # no child looks at what it shares
     control = socket.socket(fileno=int(sys.argv[1]))
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
