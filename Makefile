@@ -15,7 +15,7 @@ LAKELOG_SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test quick check format torture bench soak lock clean
+.PHONY: help demo setup test quick touched check format torture bench soak lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -32,6 +32,9 @@ test: check ## All that CI runs: check, the tests, and the wheel in an environme
 
 quick: setup ## The tests of single parts: no process, no JVM, no S3, no kills
 	$(BIN)/python -m pytest --quick --ignore=tests/system --numprocesses 2 --dist worksteal --quiet -r fE
+
+touched: setup ## The tests of what has changed since origin/main, and of its importers
+	$(BIN)/python scripts/touched.py
 
 check: setup ## Format, lint, types and import directions
 	$(BIN)/ruff format --check

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.kit.gateway import RunningGateway, start_gateway
+from tests.kit.gateway import NEVER_MS, RunningGateway, start_gateway
 from tests.kit.processes import descendants
 from tests.kit.several import LONG_S, brokers, leaders
 from tests.kit.support import S3Server, free_port, wait_until
@@ -25,9 +25,8 @@ def all_live(url: str, count: int) -> Callable[[], bool]:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc: it shows processes")
 def test_workers_in_a_bucket_share_a_secret_of_their_parent(s3: S3Server) -> None:
-    gateway = start_gateway(
-        s3.bucket("workers"), "--workers", "3", store_options=json.dumps(s3.options), linger_ms=0
-    )
+    settings = {"store_options": json.dumps(s3.options), "linger_ms": 0, "leader_timeout_ms": NEVER_MS}
+    gateway = start_gateway(s3.bucket("workers"), "--workers", "3", **settings)
     try:
         wait_until(all_live(gateway.url, 3), "all see one another", LONG_S)
         gateway.create_topic("t", 3)
