@@ -3,21 +3,22 @@
 A gateway is open, or it authenticates its clients. Authorisation runs one list of checks for all doors.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from coordinator.access.audit import Audit
 from coordinator.access.authenticator import Authenticator, Login
 from coordinator.access.authorizer import Authorizer
-from coordinator.access.credential_queue import CredentialQueue
 from coordinator.access.pending_requests import PendingRequests, requests_of
 from coordinator.access.principal import ANONYMOUS, Principal, RequestContext
 from coordinator.access.quota_manager import QuotaKind, QuotaManager
 from log_tables.clock import Clock
 from log_tables.cluster.access_record import AccessRules
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
-from log_tables.errors import AuthorizationFailed, LakelogError
+from log_tables.errors import AuthorizationFailed, LakelogError, QuotaReached
 from log_tables.layout import AUDIT
 
 Check = Callable[[RequestContext, Operation, ResourceType, str], None]
@@ -30,6 +31,37 @@ who gets in there may do everything.
 """
 
 _AS_ONE = nullcontext()
+
+
+CREDENTIAL_THREADS = 4
+"""A password takes milliseconds; a fetch of the provider's keys may take seconds, and one thread."""
+
+CREDENTIALS_WAITING_MAX = 256
+"""About a second of passwords."""
+
+
+class CredentialQueue:
+    """Credentials that wait to be verified: in threads of their own, so that wrong ones delay nobody else.
+    For one event loop.
+    """
+
+    def __init__(self, authenticator: Authenticator, waiting_max: int = CREDENTIALS_WAITING_MAX) -> None:
+        self._authenticator, self._waiting_max = authenticator, waiting_max
+        self._threads, self._waiting = ThreadPoolExecutor(CREDENTIAL_THREADS, "lakelog-credential"), 0
+
+    async def verify(self, header: bytes | None, subject: str | None, address: str) -> Principal:
+        """As `Authenticator.verify`, at once if that is fast. Raises QuotaReached if too many wait, too."""
+        if not self._authenticator.is_slow(header):
+            return self._authenticator.verify(header, subject, address)
+        if self._waiting >= self._waiting_max:
+            raise QuotaReached("too many credentials wait to be checked; repeat the request")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._authenticator.verify, header, subject, address
+            )
+        finally:
+            self._waiting -= 1
 
 
 class Access:

@@ -1,13 +1,19 @@
 """Kafka's authorizer: whether a principal may do an operation on a resource (KIP-11, KIP-290, KIP-679)."""
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable
 from functools import lru_cache, partial
 
 from coordinator.access.host import normal_host
 from coordinator.access.principal import RequestContext
-from coordinator.access.resource_patterns import BITS, Operations, ResourcePatterns
-from log_tables.cluster.acl import ANY, ANY_USER, Acl, Operation, ResourceType
+from log_tables.cluster.acl import ANY, ANY_USER, Acl, Operation, PatternType, Permission, ResourceType
 from log_tables.limits import DECISIONS_KEPT_MAX, TOPIC_NAME_MAX_CHARS
+
+BITS = {operation: 1 << number for number, operation in enumerate(Operation)}
+"""A set of operations is a number with these bits."""
+
+Operations = tuple[int, int]
+"""The operations that are allowed, and those that are denied."""
 
 _DESCRIBED_BY = (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
 _IMPLIED_BY = {Operation.DESCRIBE: _DESCRIBED_BY, Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,)}
@@ -26,6 +32,44 @@ _ANY_NAME = "hardcode"
 
 _GROUPS_MAX = 256
 """Groups of a principal whose decisions are kept."""
+
+
+class ResourcePatterns:
+    """The ACLs of one principal and host about the resources of one type, by their patterns of names.
+
+    A look-up takes as many steps as prefixes have different lengths, however many patterns there are.
+    """
+
+    __slots__ = ("_lengths", "literals", "prefixes")
+
+    def __init__(self) -> None:
+        self.literals: dict[str, Operations] = {}
+        self.prefixes: dict[str, Operations] = {}
+        self._lengths: list[int] = []
+
+    def add(self, acl: Acl) -> None:
+        """Used until the first look-up, by one thread."""
+        name, by_name = acl.resource_name, self.literals
+        if acl.pattern_type is PatternType.PREFIXED:
+            by_name = self.prefixes
+            if len(name) not in self._lengths:
+                insort(self._lengths, len(name))
+        allowed, denied = by_name.get(name, (0, 0))
+        bit = BITS[acl.operation]
+        by_name[name] = (
+            (allowed | bit, denied) if acl.permission is Permission.ALLOW else (allowed, denied | bit)
+        )
+
+    def operations(self, name: str) -> Operations:
+        """The operations on the resource `name` that are allowed, and those that are denied."""
+        prefixes, lengths = self.prefixes, self._lengths[: bisect_right(self._lengths, len(name))]
+        found = [each for pattern in (name, ANY) if (each := self.literals.get(pattern))]
+        found += [each for length in lengths if (each := prefixes.get(name[:length]))]
+        allowed = denied = 0
+        for more, less in found:
+            allowed |= more
+            denied |= less
+        return allowed, denied
 
 
 class Authorizer:

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from coordinator.access.failure_rate import FailureRate
 from coordinator.access.host import network_of
 from coordinator.access.principal import USER_MAX_CHARS
 from coordinator.access.scram import is_password
@@ -23,6 +22,50 @@ clients."""
 
 AT_ONCE = 1
 """Passwords that are checked at once: guesses from everywhere cost a process one core, and no second one."""
+
+
+FAILING_NAMES_MAX = 10_000
+"""Buckets that are kept; the one that has not been touched for longest goes first, and is mostly full
+again."""
+
+
+class FailureRate:
+    """How often something may fail: a token bucket for each name that fails.
+
+    `burst` failures of a name at once, and one more each `period_s`. For many threads.
+    """
+
+    def __init__(self, burst: int, period_s: float, clock: Clock, names_max: int = FAILING_NAMES_MAX) -> None:
+        self._burst, self._period_s, self._clock, self._names_max = burst, period_s, clock, names_max
+        self._buckets: dict[str, tuple[float, float]] = {}  # by name: tokens, and when they were counted
+        self._lock = threading.Lock()
+
+    def take(self, name: str) -> bool:
+        """Use a token of `name` before an attempt that may fail; False when there is none."""
+        with self._lock:
+            tokens = self._filled(name)
+            if tokens < 1:
+                return False
+            self._keep(name, tokens - 1)
+            return True
+
+    def give_back(self, name: str) -> None:
+        """The attempt did not fail."""
+        with self._lock:
+            self._keep(name, min(self._burst, self._filled(name) + 1))
+
+    def _filled(self, name: str) -> float:
+        now = self._clock.monotonic()
+        tokens, counted = self._buckets.get(name, (self._burst, now))
+        return min(self._burst, tokens + (now - counted) / self._period_s)
+
+    def _keep(self, name: str, tokens: float) -> None:
+        self._buckets.pop(name, None)
+        if tokens >= self._burst:
+            return  # as a name that never failed
+        self._buckets[name] = (tokens, self._clock.monotonic())
+        if len(self._buckets) > self._names_max:
+            del self._buckets[next(iter(self._buckets))]
 
 
 class PasswordOutcome:

@@ -12,11 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from coordinator.access.principal import RequestContext
-from coordinator.groups.applier import Applier
+from coordinator.groups.applier import Applier, ApplierContext, RouterAppend
 from coordinator.groups.events import OffsetAndMetadata, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.group_transactions import APPLY_WAIT_S, GroupTransactions
-from coordinator.groups.partition_applier import ApplierContext, RouterAppend
 from coordinator.groups.pending_transaction import PendingTransaction
 from coordinator.groups.shard import Shard
 from ingest.buffer import Buffer

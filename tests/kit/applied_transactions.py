@@ -26,11 +26,11 @@ from coordinator.groups.append_events import (
     Wait,
 )
 from coordinator.groups.append_queue import AppendQueue, step
+from coordinator.groups.applier import StagedReader
 from coordinator.groups.events import Applied, Transact
 from coordinator.groups.group import Group
 from coordinator.groups.group_records import restore
 from coordinator.groups.partition_append import PartitionAppend, appends_of
-from coordinator.groups.staged_reader import StagedReader
 from coordinator.groups.transaction_state import TransactionState
 from ingest.writer import Appended, AppendOutcome
 from log_tables.clock import ManualClock

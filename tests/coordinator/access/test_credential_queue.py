@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from coordinator.access.access import CredentialQueue
 from coordinator.access.api_key import new_api_key
 from coordinator.access.authenticator import Authenticator
-from coordinator.access.credential_queue import CredentialQueue
 from coordinator.access.jwks import Jwks
 from coordinator.access.jwt_verifier import JwtVerifier, OidcSettings
 from coordinator.access.mapping_rules import PrincipalMappingRules
