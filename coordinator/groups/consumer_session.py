@@ -147,18 +147,23 @@ class ConsumerSession:
         """The offsets up to which the member was given records that it has not committed."""
         return {at: OffsetAndMetadata(offset) for at, offset in self._given.items()}
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Group:
-        """Commit these offsets. Raises NotAssigned, GroupNotEmpty, UnknownMember, NotLeader."""
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], checked: bool = False) -> Group:
+        """Commit these offsets; `checked` as in Commit. Raises NotAssigned, GroupNotEmpty, UnknownMember,
+        NotLeader.
+        """
+        now_ms = self._clock.now_ms()
         event = (
-            Commit(self._member_id, offsets, self._clock.now_ms()) if offsets else Heartbeat(self._member_id)
+            Commit(self._member_id, offsets, now_ms, checked)
+            if checked or offsets
+            else Heartbeat(self._member_id)
         )
         group = self.shard.apply(self._group_id, event)
         self.note_committed(offsets)
         return group
 
-    def seek(self, positions: Mapping[TopicPartition, int]) -> Group:
-        """Go on from these offsets. Raises NotAssigned, UnknownMember, NotLeader."""
-        group = self.shard.apply(self._group_id, Seek(self._member_id, positions))
+    def seek(self, positions: Mapping[TopicPartition, int], checked: bool) -> Group:
+        """Go on from these offsets; `checked` as in Seek. Raises NotAssigned, UnknownMember, NotLeader."""
+        group = self.shard.apply(self._group_id, Seek(self._member_id, positions, checked))
         self.forget(positions)
         return group
 

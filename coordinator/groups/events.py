@@ -121,19 +121,26 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A member has processed the records below these offsets. `at_ms`: milliseconds since 1970."""
+    """A member has processed the records below these offsets. `at_ms`: milliseconds since 1970.
+
+    `checked`: the rest of a commit whose right was looked at with its first offsets.
+    """
 
     member_id: str
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     at_ms: int
+    checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """A member goes on from these offsets."""
+    """A member goes on from these offsets. `checked`: the rest of a seek whose right was looked at with its
+    first offsets; it counts where the member still owns the partitions.
+    """
 
     member_id: str
     positions: Mapping[TopicPartition, int]
+    checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,8 +153,8 @@ class GroupCoordinator:
             group = shard.group(group_id)
             group.check_owned(group.member(member_id), named)
 
-            def commit(some: Sequence[TopicPartition], _: bool) -> Group:
-                return consumer.commit({at: named[at] for at in some})
+            def commit(some: Sequence[TopicPartition], checked: bool) -> Group:
+                return consumer.commit({at: named[at] for at in some}, checked)
 
             await self._whole.set(shard, group_id, named, commit)
 
@@ -209,10 +209,10 @@ class GroupCoordinator:
             group = shard.group(group_id)
             group.check_owned(group.member(member_id), positions)
 
-            def seek(some: Sequence[TopicPartition], _: bool) -> Group:
-                return consumer.seek({at: positions[at] for at in some})
+            def seek(some: Sequence[TopicPartition], checked: bool) -> Group:
+                return consumer.seek({at: positions[at] for at in some}, checked)
 
-            await self._whole.set(shard, group_id, positions, seek)
+            await self._whole.set(shard, group_id, positions, seek, over_commits=True)
 
         for at, offset in positions.items():
             if offset < 0:

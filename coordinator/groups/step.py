@@ -106,6 +106,8 @@ def _stepped(  # noqa: PLR0911 -- one for each event
             return _topics_changed(group, event)
         case Tick():
             return _ticked(group, event, now_ms)
+        case Commit(checked=True) | Seek(checked=True) if event.member_id not in group.members:
+            return _finished(group, event)
         case _:
             seen = replace(group.member(event.member_id), seen_ms=now_ms)
             return _of_member(_with(group, seen), seen, event, now_ms)
@@ -304,8 +306,16 @@ def _polled(group: Group, member: Member, event: Poll, now_ms: float) -> tuple[G
     return group, [*records, group_record(group), member_record(group, given)]
 
 
+def _finished(group: Group, event: Commit | Seek) -> tuple[Group, Records]:
+    """A member has left before all that it asked for was done: only its commit counts."""
+    if isinstance(event, Seek):
+        return group, []
+    return with_offsets(group, [], event.offsets, event.at_ms, event.member_id)
+
+
 def _committed(group: Group, member: Member, event: Commit) -> tuple[Group, Records]:
-    _check_committing(group, member, event.offsets)
+    if not event.checked:
+        _check_committing(group, member, event.offsets)
     return with_offsets(group, [member], event.offsets, event.at_ms, member.id)
 
 
@@ -412,6 +422,10 @@ def with_offsets(
 
 
 def _sought(group: Group, member: Member, event: Seek) -> tuple[Group, Records]:
+    if event.checked:
+        event = replace(
+            event, positions={at: each for at, each in event.positions.items() if at in member.owned}
+        )
     group.check_owned(member, event.positions)
     changed = replace(member, positions={**member.positions, **event.positions})
     return _with(group, changed), [member_record(group, changed)]

@@ -26,11 +26,13 @@ class WideChange:
         group_id: str,
         partitions: Iterable[TopicPartition],
         change: Callable[[Some, bool], Group],
+        over_commits: bool = False,
     ) -> None:
         """Set the offsets of `partitions` by calls of `change`, and return when all are durable.
 
         It is given some of them, and whether they are the rest of a change whose right was looked at in the
-        first call; it returns the group.
+        first call; it returns the group. With `over_commits` it is given also those that others commit
+        meanwhile: a member may, by a poll, commit what it was given before it seeks.
         """
         first, *rest = _pieces(partitions)
         begun = change(first, False)
@@ -39,7 +41,7 @@ class WideChange:
             if shard.group(group_id).exists or not begun.exists:  # else it was deleted, after this change
                 change(some, True)
 
-        await self._whole(shard, begun, rest, go_on)
+        await self._whole(shard, begun, rest, go_on, over_commits)
 
     async def delete(
         self,
@@ -56,7 +58,12 @@ class WideChange:
         await self._whole(shard, before, rest, delete)
 
     async def _whole(
-        self, shard: Shard, before: Group, rest: Sequence[Some], change: Callable[[Some], object]
+        self,
+        shard: Shard,
+        before: Group,
+        rest: Sequence[Some],
+        change: Callable[[Some], object],
+        over_commits: bool = False,
     ) -> None:
         """Go on with a change that was begun in the group `before`, and return when all of it is durable.
         Others have their turns between the pieces of `rest`, so it goes on where its client has left, or is
@@ -68,7 +75,8 @@ class WideChange:
                 await self._share.give_way()
                 now = shard.group(before.id)
                 # The newer commits of others came after this change.
-                change([at for at in some if now.offsets.get(at) is before.offsets.get(at)])
+                old = [at for at in some if now.offsets.get(at) is before.offsets.get(at)]
+                change(some if over_commits else old)
 
         if rest:
             task = self._going_on.start(go_on())

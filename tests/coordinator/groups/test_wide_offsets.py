@@ -10,13 +10,23 @@ import pytest
 from api.gateway import Gateway
 from api.process.server import gateway_of
 from coordinator.groups.classic.events import CommitOffsets, JoinGroup, LeaveGroup, LeftMember, SyncGroup
-from coordinator.groups.events import OffsetAndMetadata, Reset, TopicsChanged, TopicState
+from coordinator.groups.events import (
+    Assign,
+    Commit,
+    Join,
+    Leave,
+    OffsetAndMetadata,
+    Reset,
+    TopicsChanged,
+    TopicState,
+)
 from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
 from coordinator.groups.step import step
 from ingest.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.group_log import MemberConfig
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import LakelogError, UnknownGroup
 from log_tables.limits import OFFSETS_AT_ONCE
@@ -78,6 +88,19 @@ async def commit_with(gateway: Gateway, event: CommitOffsets, then: Callable[[Sh
     return shard
 
 
+def test_a_wide_group_hears_of_topics_in_one_turn() -> None:
+    """Half of its topics are re-created, so half of its offsets go."""
+    topics = {f"t{number}": TopicState("old", 100) for number in range(50)}
+    every = [TopicPartition(name, partition) for name in topics for partition in range(100)]
+    group, _ = step(Group("g", topics=topics), Reset(places(every), 1), 0)
+    again = {name: replace(state, topic_id="new") for name, state in [*topics.items()][:25]}
+    used_s = SystemClock().processor_s
+    began = used_s()
+    left, _ = step(group, TopicsChanged({**topics, **again}), 0)
+    assert used_s() - began < HELD_MAX_S
+    assert len(left.offsets) == len(every) / 2
+
+
 def test_a_reset_is_whole_whatever_happens_meanwhile(tmp_path: Path) -> None:
     """Its client is gone, and a member has joined that it would have been refused for."""
 
@@ -101,17 +124,45 @@ def test_a_reset_is_whole_whatever_happens_meanwhile(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_a_wide_group_hears_of_topics_in_one_turn() -> None:
-    """Half of its topics are re-created, so half of its offsets go."""
-    topics = {f"t{number}": TopicState("old", 100) for number in range(50)}
-    every = [TopicPartition(name, partition) for name in topics for partition in range(100)]
-    group, _ = step(Group("g", topics=topics), Reset(places(every), 1), 0)
-    again = {name: replace(state, topic_id="new") for name, state in [*topics.items()][:25]}
-    used_s = SystemClock().processor_s
-    began = used_s()
-    left, _ = step(group, TopicsChanged({**topics, **again}), 0)
-    assert used_s() - began < HELD_MAX_S
-    assert len(left.offsets) == len(every) / 2
+def test_what_an_instance_asks_for_is_whole_whatever_happens_meanwhile(tmp_path: Path) -> None:
+    """A poll commits what was given before its seek, a partition goes, and it leaves."""
+
+    async def scenario(gateway: Gateway) -> None:
+        create_topic(gateway.cluster, "wide", OFFSETS_AT_ONCE + 1)
+        *first, last = every = [TopicPartition("wide", partition) for partition in range(OFFSETS_AT_ONCE + 1)]
+        coordinator = gateway.coordinator
+        await coordinator.apply_event("g", Join("a", MemberConfig(auto_offset_reset="earliest")))
+        await gateway.shard_manager.refresh_topics()
+        await coordinator.apply_event("g", Assign("a", frozenset(every)))
+        _, partition = await gateway.shard_manager.partition_for("g")
+        shard = await gateway.shard_manager.shard(partition)
+
+        async def half(offset: int) -> "asyncio.Task[None]":
+            seeking = asyncio.create_task(coordinator.seek("g", "a", dict.fromkeys(every, offset)))
+            while shard.group("g").member("a").positions.get(first[0]) != offset:
+                await gateway.loop_share.give_way()
+            assert shard.group("g").member("a").positions.get(last) != offset
+            return seeking
+
+        async with asyncio.timeout(WAIT_S):
+            seeking = await half(3)
+            shard.apply("g", Commit("a", {last: OffsetAndMetadata(7)}, 1))
+            await seeking
+            assert shard.group("g").member("a").positions == dict.fromkeys(every, 3)
+            seeking = await half(4)
+            shard.apply("g", Assign("a", frozenset(first)))
+            await seeking
+            assert shard.group("g").member("a").positions == dict.fromkeys(first, 4)
+            shard.apply("g", Assign("a", frozenset(every)))
+            committing = asyncio.create_task(coordinator.commit("g", "a", places(every)))
+            while first[0] not in shard.group("g").offsets:
+                await gateway.loop_share.give_way()
+            assert shard.group("g").offsets[last].offset == 7
+            shard.apply("g", Leave("a"))
+            await committing
+            assert {each.offset for each in shard.group("g").offsets.values()} == {0}
+
+    run(scenario, tmp_path)
 
 
 def run(scenario: Callable[[Gateway], Coroutine[None, None, None]], root: Path) -> None:
