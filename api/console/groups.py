@@ -13,14 +13,17 @@ from api.console.change import Change, ChangedValue, planned
 from api.console.cluster_index import ClusterState, PartitionState, behind_of
 from api.console.command import group_commands
 from api.console.curve import curve
-from api.console.lag_history import lag_history
+from api.console.gateways import told_by
 from api.console.page import duration, number, render
 from api.console.page_route import PageRoute
 from api.console.paging import paged
 from api.console.state import console
+from api.gateway import Gateway
 from api.requests.access import Authorization, Authorized
+from api.requests.heads import TARGETED, heads
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
+from api.samples import GroupLags
 from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.classic.consumer_protocol import CONSUMER, subscribed_topics
 from coordinator.groups.group import Group, GroupMember
@@ -37,6 +40,25 @@ histories = APIRouter(prefix="/console/groups", include_in_schema=False, route_c
 Kind = Literal["consumers", "Kafka clients", "Spark query", "offsets only", "transactions"]
 
 _Order = Literal["name", "kind", "members", "lag", "seconds", "bytes", "committed"]
+
+
+NO_LAGS = GroupLags([], [], [], [])
+
+
+async def lag_history(request: Request, here: Gateway, asked: Authorization, group: Group) -> GroupLags:
+    """The samples of the group; none if its coordinator does not answer, or if the caller may not know of
+    one of its topics: they are of all its partitions together.
+    """
+    if TARGETED in heads(request.scope):  # another gateway asks, which has looked at that
+        return console(request).figures.lags(group.id)
+    if not all(asked.describes(topic) for topic in {at.topic for at in group.offsets}):
+        return NO_LAGS
+    topic, partition = await here.shard_manager.partition_for(group.id)
+    broker = here.brokers.other(here.leadership.leader_id(topic, partition))
+    if broker is None:
+        return console(request).figures.lags(group.id)
+    path = f"/console/groups/{quote(group.id, safe='')}/history"
+    return await told_by(here, broker, path, asked.context, GroupLags) or NO_LAGS
 
 
 class GroupView(NamedTuple):

@@ -21,7 +21,7 @@ from api.kafka.logs.fetch import fetch
 from api.kafka.logs.list_offsets import list_offsets
 from api.kafka.logs.producers import init_producer_id
 from api.kafka.protocol import apis
-from api.kafka.protocol.messages.versions import ApiVersionsResponse
+from api.kafka.protocol.messages.versions import ApiVersion, ApiVersionsResponse
 from api.kafka.sasl import sasl_authenticate, sasl_handshake
 from api.kafka.topics.config_changes import alter_configs, incremental_alter_configs
 from api.kafka.topics.configs import describe_configs, list_config_resources
@@ -30,11 +30,16 @@ from api.kafka.topics.log_dirs import describe_log_dirs
 from api.kafka.topics.metadata import metadata
 from api.kafka.topics.topic_admin import create_partitions, create_topics, delete_topics
 from api.kafka.topics.topic_partitions import describe_topic_partitions
-from api.kafka.versions import api_versions
 
 
 async def _api_versions(_door: Door, _client: Client, _request: Any, _version: int) -> ApiVersionsResponse:
-    return api_versions({apis.PRODUCE, *HANDLERS})
+    """The versions of the APIs that this door offers (KIP-35, KIP-511)."""
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
+            for api in (apis.APIS[key] for key in sorted({apis.PRODUCE, *HANDLERS}))
+        ]
+    )
 
 
 HANDLERS: Mapping[int, Handler] = {

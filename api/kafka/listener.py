@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from api.gateway import Gateway
-from api.kafka.clients.door import Door
-from api.kafka.clients.producer_ids import ProducerIds
-from api.kafka.clients.room_line import RoomLine
+from api.kafka.clients.door import Door, ProducerIds, RoomLine
 from api.kafka.connections.connection import Connection
 from api.kafka.connections.connections import Connections
 from coordinator.brokers.pipeline import Pipeline

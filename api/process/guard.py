@@ -2,27 +2,133 @@
 
 A check reads the head of a request, before its body is read, and raises an error if the request is wrong. The
 checks hold for all requests: those to the public API, those between gateways, and those to unknown paths. Any
-path may end with a slash.
+path may end with a slash. Then the request is authenticated, and quotas of its principal may delay it.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.caller import CONTEXT
 from api.console.page_route import asked_to_log_in, is_page
 from api.errors import MalformedBody, UnsupportedMediaType, error_response, status_and_code
 from api.gateway import Gateway
-from api.process.authentication import authenticate
 from api.process.browsers import check_host, check_media_type, check_origin
-from api.process.throttle import throttle
+from api.requests.access import PUBLIC_PATHS, host_of, is_login
 from api.requests.body import brings_records
 from api.requests.content_coding import IDENTITY, coding_of
-from api.requests.heads import TRACE, listed
+from api.requests.credential import SUBJECT, credential, note_refusal
+from api.requests.heads import TARGETED, TRACE, heads, listed
+from coordinator.access.access import Access
 from coordinator.access.pending_requests import PendingCount
-from coordinator.access.principal import RequestContext
+from coordinator.access.principal import Principal, RequestContext
+from coordinator.access.quota_manager import QuotaKind, QuotaManager
 from ingest.request_trace import CURRENT
-from log_tables.errors import AuthenticationFailed, LakelogError, NotFound
+from log_tables.errors import AuthenticationFailed, LakelogError, NotFound, NotLeader, QuotaReached
+
+
+async def authenticate(here: Gateway, scope: Scope) -> None:
+    """Put the RequestContext of a request into `scope`. A credential that is refused is audited.
+
+    A request of another gateway is left to the peer middleware, which admits no other, and takes from it
+    whose request it forwards.
+
+    Raises AuthenticationFailed without a right credential, QuotaReached after many wrong ones; NotLeader
+    while the cluster is secured, and this gateway is not configured for it.
+    """
+    try:
+        await _authenticate(here, scope)
+    except (AuthenticationFailed, QuotaReached) as error:
+        note_refusal(here, scope, error)
+        raise
+
+
+async def _authenticate(here: Gateway, scope: Scope) -> None:
+    access = here.access
+    if scope["path"] in PUBLIC_PATHS:
+        return
+    if access.is_shut:
+        raise NotLeader("this gateway authenticates nobody, and its cluster is secured; ask another one")
+    if here.settings.ssl_client_auth == "required" and SUBJECT not in scope and TARGETED not in heads(scope):
+        raise AuthenticationFailed("this gateway wants a certificate of its clients; connect with one")
+    if access.is_open or TARGETED in heads(scope) or is_login(scope):
+        return
+    header, subject, host = credential(here, scope), scope.get(SUBJECT), host_of(scope)
+    principal = access.known(header, subject)
+    if principal is None:
+        principal = await access.verify(header, subject, host)
+    scope[CONTEXT] = RequestContext(principal, host)
+
+
+THROTTLED = b"throttle-time-ms"
+"""The header of an answer that says for how long its request was delayed, as Kafka's throttle_time_ms."""
+
+
+async def throttle(access: Access, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Wait until the quotas of its principal let a request go on; `receive` and `send` for its answer then.
+    A refused body is not read. Bytes are counted as they come and go, so a client that is beyond its quota
+    pays with its next request.
+
+    A request that another gateway forwards was counted there. Raises QuotaReached.
+    """
+    context: RequestContext | None = scope.get(CONTEXT)
+    if context is None or not access.quotas.exist:
+        return receive, send
+    request = _ThrottledRequest(access.quotas, context.principal, scope, receive, send)
+    await request.wait()
+    return request.receive, request.send
+
+
+def is_fetch(path: str) -> bool:
+    """Whether a GET of `path` answers records: a fetch, a poll, or a page or an export of the console."""
+    return path.endswith("/records") or (
+        path.startswith("/console/topics/") and path.endswith(("/messages", "/value", "/export"))
+    )
+
+
+def _is_query(path: str) -> bool:
+    """Whether `path` answers queries, which are sent in two ways."""
+    return path == "/console/sql"
+
+
+class _ThrottledRequest:
+    """One request, and what it uses."""
+
+    def __init__(
+        self, quotas: QuotaManager, principal: Principal, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self._quotas, self._principal, self._receive, self._send = quotas, principal, receive, send
+        self._brings = brings_records(scope)
+        path = scope["path"]
+        self._fetches = _is_query(path) or (scope["method"] == "GET" and is_fetch(path))
+        self._delay_ms = 0
+
+    async def wait(self) -> None:
+        """Raises QuotaReached."""
+        kinds = [QuotaKind.REQUESTS]
+        kinds += [QuotaKind.PRODUCER_BYTES] if self._brings else []
+        kinds += [QuotaKind.CONSUMER_BYTES] if self._fetches else []
+        delay_s = max(self._quotas.delay_s(self._principal, kind) for kind in kinds)
+        self._quotas.charge(self._principal, QuotaKind.REQUESTS, 1)
+        if delay_s > 0:
+            self._delay_ms = max(1, round(delay_s * 1_000))
+            await asyncio.sleep(delay_s)
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if self._brings and message["type"] == "http.request":
+            self._quotas.charge(self._principal, QuotaKind.PRODUCER_BYTES, len(message.get("body", b"")))
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and self._delay_ms:
+            headers = [*message["headers"], (THROTTLED, b"%d" % self._delay_ms)]
+            message = {**message, "headers": headers}
+        elif self._fetches and message["type"] == "http.response.body":
+            self._quotas.charge(self._principal, QuotaKind.CONSUMER_BYTES, len(message.get("body", b"")))
+        await self._send(message)
+
 
 Check = Callable[[Gateway, Scope], None]
 """Reads an ASGI scope of type http. Raises LakelogError for a request that is refused."""

@@ -95,7 +95,7 @@ def _server_context(settings: Settings) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise _wrong(pair, error) from None
     if settings.ssl_client_auth != "none":
-        # Not CERT_REQUIRED: /health needs none. api/process/authentication.py asks for one.
+        # Not CERT_REQUIRED: /health needs none. api/process/guard.py asks for one.
         context.verify_mode = ssl.CERT_OPTIONAL
         # A session that is resumed would bring a certificate that nobody verifies again, for hours. TLS 1.2
         # resumes them by ids as well as by tickets, and only tickets can be switched off from Python.

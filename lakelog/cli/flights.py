@@ -12,7 +12,7 @@ import subprocess
 import sys
 import zipfile
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lakelog.cli.common import security_options
-from lakelog.cli.flights_table import Counts, counted, say_counts
 from lakelog.client.client import Client
 from lakelog.client.delivery import Delivery
 from lakelog.client.producer import Producer
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic_fold import fold
 from log_tables.errors import LakelogError
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.record import to_records
@@ -48,6 +48,9 @@ COLUMNS = (
 """The declaration of the topic: what `lakelog topic infer` proposes for it."""
 
 QUESTION = f"SELECT carrier, avg(dep_delay) AS delay FROM {TOPIC} GROUP BY carrier ORDER BY carrier"  # noqa: S608
+
+Counts = dict[str, int]
+"""Carrier → flights."""
 
 Flight = tuple[bytes | None, bytes, int]
 """Key, value, and time in milliseconds since 1970."""
@@ -96,7 +99,7 @@ def run(flights: pa.Table, data: Path, console: Console) -> Report:
     report.delays = _ask(cluster)
     report.sql_s = timer() - begin
     report.problems += _compare(report.delays, flights)
-    report.counts, wrong = counted(cluster, TOPIC, report.tables)
+    report.counts, wrong = carrier_counts(cluster, TOPIC, report.tables)
     report.problems += wrong
     _say_result(report, console)
     if not report.problems:
@@ -259,3 +262,41 @@ def _command() -> str:
         return "lakelog"
     script = Path(sys.executable).with_name("lakelog")
     return str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script)
+
+
+def carrier_counts(cluster: Cluster, topic: str, location: str) -> tuple[Counts, list[str]]:
+    """The records of each carrier as SQL counts them, and what is wrong when Polars, which reads the table at
+    `location`, counts others.
+    """
+    fold(cluster.topic(topic))  # what the gateway had not folded when it ended
+    asked, read = by_sql(cluster, topic), by_polars(location)
+    return asked, [] if asked == read else [f"SQL counts {asked} flights of the carriers, Polars {read}"]
+
+
+def count_sql(topic: str) -> str:
+    """The SQL that counts the records of each carrier."""
+    return f"SELECT carrier, count(*) AS flights FROM {topic} GROUP BY carrier ORDER BY carrier"  # noqa: S608
+
+
+def by_sql(cluster: Cluster, topic: str) -> Counts:
+    """The records of each carrier, as lakelog's SQL counts them."""
+    answer = query(cluster, count_sql(topic))
+    return dict(zip(answer["carrier"].to_pylist(), answer["flights"].to_pylist(), strict=True))
+
+
+def by_polars(location: str) -> Counts:
+    """The records of each carrier in the one table at `location`, as any Delta reader opens it."""
+    import polars as pl  # half a second, which nothing else in the command needs
+
+    frame = pl.scan_delta(location).group_by("carrier").len().sort("carrier").collect()
+    return dict(frame.rows())
+
+
+def say_counts(counts: Mapping[str, int], topic: str, location: str, console: Console) -> None:
+    """Show both ways to ask, and what both answer."""
+    console.print(f"the topic is one Delta table, {location}; lakelog's SQL and Polars count the same:\n")
+    console.print(count_sql(topic))
+    console.print(f'polars.scan_delta("{location}").group_by("carrier").len()', soft_wrap=True)
+    for carrier, count in counts.items():
+        console.print(f"  {carrier}  {count:7,} flights")
+    console.print()

@@ -1,24 +1,24 @@
 """`lakelog topic`: create, list, describe, alter, infer, delete."""
 
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, console, print_json
+from log_tables.counts import counted
+
+if TYPE_CHECKING:
+    from lakelog.client.client import Client
+
+from typing import TYPE_CHECKING
+
 from lakelog.cli.common import (
-    GATEWAY,
-    WAIT_S,
     CommandGroup,
-    Json,
-    Url,
-    Wait,
-    connect,
-    console,
     pairs,
-    print_json,
     print_table,
 )
-from lakelog.cli.infer import infer
-from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
+_COLUMNS = "value.columns"
 Config = Annotated[list[str], typer.Option("--config", metavar="NAME=VALUE", help="A topic setting.")]
 
 
@@ -136,7 +137,40 @@ def alter(
         console().print(f"{setting}: {before['configs'][setting]} -> {configs[setting]}")
 
 
-app.command()(infer)
+@app.command()
+def infer(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    records: Annotated[int, typer.Option(help="How many of the newest records to look at.", min=1)] = 10_000,
+    yes: Annotated[bool, typer.Option("--yes", help="Declare the columns without asking.")] = False,
+    url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
+    """Propose columns for a topic's JSON values, and declare them if you say so."""
+    from log_tables.columns.declaration import parse
+    from log_tables.columns.inference import inferred
+
+    with connect(url, wait) as client:
+        before = parse(client.topic_configs(name).get(_COLUMNS, ""))
+        sample = [*_sample(client, name, records)]
+        after = inferred(sample, before)
+        new = len(after.columns) - len(before.columns)
+        shown = {"topic": name, "sampled": len(sample), "value.columns": after.text, "new": new}
+        if not json:
+            _print_columns(name, len(sample), [column.text for column in after.columns], new)
+        asks = not (yes or json) and sys.stdin.isatty()
+        if new and (yes or (asks and typer.confirm(f"Declare these columns of topic {name}?"))):
+            client.alter_topic(name, {_COLUMNS: after.text})
+            if not json:
+                console().print(
+                    f"topic {name} has {counted(len(after.columns), 'declared column')} from now on; "
+                    "`lakelog maintain --once --job retype` makes those of older records"
+                )
+        elif new and not json and not asks:
+            console().print("declare them with --yes, or the ones that you choose with")
+            console().print(f"lakelog topic alter {name} --config '{_COLUMNS}=…'", soft_wrap=True)
+    if json:
+        print_json({**shown, "declared": bool(yes and new)})
 
 
 @app.command()
@@ -149,3 +183,33 @@ def delete(names: Names, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = F
                 print_json({"deleted": name})
             else:
                 console().print(f"deleted topic {name}")
+
+
+def _print_columns(name: str, sampled: int, columns: list[str], new: int) -> None:
+    """The declaration, a column a line."""
+    found = f"{counted(sampled, 'record')} of topic {name}"
+    if not columns:
+        console().print(f"{found}: no field of a JSON object that a column could have")
+        return
+    console().print(f"{found}: {counted(len(columns), 'column')}, {new} of them new\n")
+    for number, column in enumerate(columns, 1):
+        comma = "," if number < len(columns) else ""
+        console().print(f"  {column}{comma}", soft_wrap=True, markup=False, highlight=False)
+    console().print()
+
+
+def _sample(client: "Client", name: str, records: int) -> Iterator[bytes | None]:
+    """The values of the newest records of each partition, the same number of each."""
+    from log_tables.layout import VALUE
+
+    partitions = client.partition_count(name)
+    each = -(-records // partitions)
+    for partition in range(partitions):
+        ends = client.offsets(name, partition)
+        left = each
+        for table in client.read_tables(name, partition, max(ends.beginning, ends.end - each)):
+            values = table.column(VALUE).to_pylist()[:left]
+            yield from values
+            left -= len(values)
+            if left == 0:
+                break

@@ -21,7 +21,6 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import is_internal
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import AUDIT
-from log_tables.sql.audit_view import audit_view
 from log_tables.sql.json_view import (
     SUFFIX,
     PlannedScan,
@@ -37,7 +36,7 @@ from log_tables.sql.statement import describes_table, words
 from log_tables.sql.system_tables import AUDIT_TABLE, SYSTEM_TABLES, system_tables
 from log_tables.sql.table_access import TableAccess
 from log_tables.sql.topic_files import OnScan, TopicFiles, topic_files, topic_names
-from log_tables.sql.topic_view import quoted, topic_view
+from log_tables.sql.topic_view import audit_view, quoted, topic_view
 
 _SETTINGS = {
     "datafusion.sql_parser.dialect": "PostgreSQL",  # in others `select key, offset` ends at the comma

@@ -8,8 +8,7 @@ from typing import TypeVar
 import pytest
 
 from jobs.engine import Engine, EngineChoice, Failure
-from jobs.local_engine import LOCAL_JOB_BYTES, LocalEngine
-from jobs.local_shuffle import shuffled
+from jobs.local_engine import LOCAL_JOB_BYTES, LocalEngine, shuffled
 from log_tables.segments.key_shuffle import KeyGroup
 from log_tables.table.snapshot import Segment
 from log_tables.task import attempt

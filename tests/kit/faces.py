@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 import httpx
 
 from lakelog import AsyncClient, AsyncProducer, Client, Producer
-from lakelog.client.async_delivery import AsyncDelivery
+from lakelog.client.async_producer import AsyncDelivery
 from lakelog.client.delivery import RecordMetadata
 
 FACES = ["threads", "loop"]

@@ -18,7 +18,7 @@ from lakelog.cli import app
 from lakelog.client.client import Client
 from lakelog.client.consumer import Consumer
 from lakelog.client.producer import Producer
-from lakelog.spark.sink.rows import route
+from lakelog.spark.sink.task import route
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidRequest, RecordTooLarge

@@ -1,7 +1,9 @@
 """The parts of a gateway that the answers to Kafka's clients are made of."""
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -9,13 +11,13 @@ from typing import Any
 from api.client_topics import TopicDescription
 from api.gateway import Gateway
 from api.kafka.clients.client import Client
-from api.kafka.clients.producer_ids import ProducerIds
-from api.kafka.clients.room_line import RoomLine
 from coordinator.brokers.pipeline import Pipeline
 from ingest.buffer import Buffer
 from ingest.wide import Wide
+from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
-from log_tables.limits import LOOKS_AT_ONCE
+from log_tables.limits import BRIEF_PRODUCER_MAX_MS, LOOKS_AT_ONCE
+from log_tables.partition.sequencer import brief_producer_id
 
 NO_LEADER_EPOCH = -1
 """The log never diverges, so a client has no use for the epoch of a leader."""
@@ -24,12 +26,83 @@ NO_LEADER_EPOCH = -1
 CHANGE_THREADS = 4
 """Requests to change topics that are worked at at once; others wait for them."""
 
+GIVE_WAY_S = 1.0
+"""How long nothing may move until all but the oldest give way."""
 
 WARN_AGAIN_S = 60.0
 """A client that asks for what is not offered is warned of once in that time: some ask again at once."""
 
 WARNINGS_MAX = 1_000
 """Addresses that are warned of in WARN_AGAIN_S; others then make no line."""
+
+
+class ProducerIds:
+    """The ids that one gateway has lately given to the idempotent producers of Kafka's clients. Used on the
+    event loop.
+
+    Most clients take one whenever they start, and each is kept in the tables that it writes to. So their
+    number within the time that they are kept is bounded.
+    """
+
+    def __init__(self, clock: Clock, most: int) -> None:
+        """`most` within BRIEF_PRODUCER_MAX_MS."""
+        self._clock, self._most = clock, most
+        self._given: deque[float] = deque()
+
+    def take(self) -> int | None:
+        """A new random id, so that no gateways have to agree; None if there were too many."""
+        now = self._clock.monotonic()
+        while self._given and self._given[0] <= now - BRIEF_PRODUCER_MAX_MS / 1_000:
+            self._given.popleft()
+        if len(self._given) >= self._most:
+            return None
+        self._given.append(now)
+        return brief_producer_id(self._clock)
+
+
+class RoomLine:
+    """The batches of one gateway that wait for room, the oldest first. Used on the event loop.
+
+    Their frames hold room, too. Where just that is missing, none of them would ever get in: so the younger
+    ones give way.
+    """
+
+    def __init__(self, buffer: Buffer, clock: Clock) -> None:
+        self._buffer, self._clock = buffer, clock
+        self._waiting: dict[object, None] = {}
+        self._least, self._moved = buffer.limit_bytes, 0.0
+
+    @contextmanager
+    def place(self) -> "Iterator[WaitingBatch]":
+        """A place at the end, kept within the context."""
+        place = WaitingBatch(self)
+        try:
+            yield place
+        finally:
+            if place in self._waiting:
+                del self._waiting[place]
+                self._moved = self._clock.monotonic()
+
+    def _wait(self, place: "WaitingBatch") -> bool:
+        """Let `place` wait on; returns whether it gives way."""
+        now, used = self._clock.monotonic(), self._buffer.used
+        if not self._waiting:
+            self._least, self._moved = used, now
+        self._waiting.setdefault(place)
+        if used < self._least:
+            self._least, self._moved = used, now
+        return next(iter(self._waiting)) is not place and now - self._moved > GIVE_WAY_S
+
+
+class WaitingBatch:
+    """A batch in its place of the line."""
+
+    def __init__(self, line: RoomLine) -> None:
+        self._line = line
+
+    def gives_way(self) -> bool:
+        """Whether this batch, which found no room just now, is refused, so that an older one gets in."""
+        return self._line._wait(self)
 
 
 class RefusalLog:

@@ -3,17 +3,18 @@
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from api.access_log import AccessLog, principal_of
 from api.kafka.clients.client import Client
-from api.kafka.connections.answer_errors import errors_in
+from api.kafka.clients.errors import ErrorCode
 from api.kafka.connections.answer_writer import REVOKED, AnswerWriter
 from api.kafka.connections.throttle import Throttle
 from api.kafka.protocol.apis import APIS
 from api.kafka.protocol.codec import Chunk, RequestHeader, encode_response
-from api.kafka.protocol.notation import Message, has_more
+from api.kafka.protocol.notation import Message, Struct, fields_of, has_more
 from api.metrics import Metrics
 from coordinator.access.pending_requests import PendingCount
 from ingest.loop_share import LoopShare
@@ -178,3 +179,30 @@ def _encoded(header: RequestHeader, answer: Message, version: int | None = None)
 
 def _ms(seconds: float) -> int:
     return min(max(1, round(seconds * 1_000)), 2**31 - 1)
+
+
+def errors_in(answer: Struct) -> Iterator[str]:
+    """Kafka's name of each error in `answer`, or the number of one that this door has no name for."""
+    own, parts = _places(type(answer))
+    if own and answer.error_code:  # type: ignore[attr-defined]
+        yield _error_name(answer.error_code)  # type: ignore[attr-defined]
+    for name in parts:
+        found = getattr(answer, name)
+        for part in found if isinstance(found, list) else [] if found is None else [found]:
+            yield from errors_in(part)
+
+
+@cache
+def _places(struct: type[Struct]) -> tuple[bool, tuple[str, ...]]:
+    """Whether `struct` has an error of its own, and which of its fields have parts with errors."""
+    own, parts = False, []
+    for field in fields_of(struct):
+        own |= field.name == "error_code"
+        if not isinstance(field.element, str) and any(_places(field.element)):
+            parts.append(field.name)
+    return own, tuple(parts)
+
+
+@cache
+def _error_name(code: int) -> str:
+    return ErrorCode(code).name if code in ErrorCode.__members__.values() else str(code)

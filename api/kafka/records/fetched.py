@@ -11,10 +11,10 @@ import pyarrow as pa
 from api.kafka.records.batch_header import APPEND_TIME_BIT, HEADER_BYTES, header_of
 from api.kafka.records.column_writer import sizes_of, write_columns
 from api.kafka.records.compression import Compression, deflate
-from api.kafka.records.row_writer import write_rows
-from log_tables.layout import OFFSET, TIMESTAMP
+from api.kafka.records.varint import write_varint
+from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import MIB, NO_TIMESTAMP_MS
-from log_tables.record import batch_bytes, cut, int64s
+from log_tables.record import batch_bytes, cut, header_pairs, int64s
 
 BATCH_BYTES = 1 * MIB
 """The largest batch, unless one record is larger: a consumer takes whole batches, up to its limits."""
@@ -30,6 +30,7 @@ _NUMBERS_MAX_BYTES = 36
 """The length, the attributes, the two deltas and the sizes of a record."""
 
 _DELTA_MAX = 2**31 - 1
+_NULL_SIZE = write_varint(-1)
 
 EncodedBatch: TypeAlias = tuple[bytes, bytes | memoryview]
 """The header of a batch, and its records: to join them would be to copy them."""
@@ -175,3 +176,33 @@ def _begins(sizes: np.ndarray, offsets: np.ndarray, times_ms: np.ndarray | None)
             end = min(end, int(changes[change]))
         begin = max(end, begin + 1)
     return np.array(begins)
+
+
+def write_rows(batch: pa.RecordBatch, offset_deltas: list[int], time_deltas_ms: list[int]) -> bytes:
+    """A few records, which have RECORD_SCHEMA, as those of one batch of Kafka, one after the other."""
+    keys, values = batch.column(KEY).to_pylist(), batch.column(VALUE).to_pylist()
+    headers = header_pairs(batch.column(HEADERS))
+    body = bytearray()
+    for key, value, named, offset, time in zip(
+        keys, values, headers, offset_deltas, time_deltas_ms, strict=True
+    ):
+        record = bytearray(1)
+        record += write_varint(time)
+        record += write_varint(offset)
+        _add_bytes(record, key)
+        _add_bytes(record, value)
+        record += write_varint(len(named))
+        for name, content in named:
+            _add_bytes(record, (name or "").encode())
+            _add_bytes(record, content)
+        body += write_varint(len(record))
+        body += record
+    return bytes(body)
+
+
+def _add_bytes(record: bytearray, content: bytes | None) -> None:
+    if content is None:
+        record += _NULL_SIZE
+    else:
+        record += write_varint(len(content))
+        record += content

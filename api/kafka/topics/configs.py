@@ -1,7 +1,7 @@
 """DescribeConfigs and ListConfigResources: the settings of topics and of this gateway (KIP-133, KIP-226)."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import cache
 from typing import NamedTuple
@@ -22,8 +22,8 @@ from api.kafka.protocol.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from api.kafka.topics.broker_config import BrokerSetting, broker_settings
 from api.kafka.topics.topic_config import ConfigSource
+from ingest.settings import Settings
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
 from log_tables.cluster.kafka_settings import WITHOUT_EFFECT
@@ -35,6 +35,52 @@ DESCRIBED_BYTES = 16 * KIB
 """Room for the settings of one resource, as they are sent."""
 
 _INT_MAX = 2**31 - 1
+
+
+_BROKER_FIELDS: Mapping[str, str] = {
+    "auto.create.topics.enable": "auto_create_topics_enable",
+    "connections.max.idle.ms": "kafka_connections_max_idle_ms",
+    "group.max.session.timeout.ms": "group_max_session_timeout_ms",
+    "group.max.size": "group_max_size",
+    "group.min.session.timeout.ms": "group_min_session_timeout_ms",
+    "max.connections": "max_connections",
+    "max.connections.per.ip": "max_connections_per_ip",
+    "num.partitions": "num_partitions",
+    "offsets.retention.minutes": "offsets_retention_minutes",
+    "offsets.topic.num.partitions": "offsets_topic_num_partitions",
+    "socket.request.max.bytes": "max_request_bytes",
+    "ssl.client.auth": "ssl_client_auth",
+}
+"""The settings of a gateway, by Kafka's names."""
+
+
+class BrokerSetting(NamedTuple):
+    """A setting, its default, and what it is for."""
+
+    name: str
+    value: bool | int | str
+    default: bool | int | str
+    meaning: str
+
+
+def broker_settings(settings: Settings) -> Iterator[BrokerSetting]:
+    """The settings of this gateway that Kafka has a name for, by name. Clients read them; only its
+    owner changes them.
+    """
+    meaning = Settings.model_fields["kafka_advertised_listener"].description or ""
+    yield BrokerSetting("advertised.listeners", _advertised(settings), "", meaning)
+    for name, field in _BROKER_FIELDS.items():
+        about = Settings.model_fields[field]
+        yield BrokerSetting(name, getattr(settings, field), about.default, about.description or "")
+
+
+def _advertised(settings: Settings) -> str:
+    """As Kafka writes an address: with the protocol of security that clients use there."""
+    if not settings.kafka_advertised_listener:
+        return ""
+    words = ["SASL"] if settings.authentication_methods else []
+    words.append("SSL" if settings.ssl_certfile else "PLAINTEXT")
+    return f"{'_'.join(words)}://{settings.kafka_advertised_listener}"
 
 
 class ConfigResourceType(IntEnum):

@@ -3,12 +3,15 @@
 A topic that is answered without an error is made, grown or gone: the timeout of a request bounds nothing.
 """
 
+from collections.abc import Sequence
+
 from api.client_topics import add_partitions, current_name_of, describe_topic
 from api.kafka.clients.changes import in_thread, noted, refusals
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, Refusal, said
 from api.kafka.protocol.messages.topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -25,7 +28,6 @@ from api.kafka.protocol.messages.topics import (
 )
 from api.kafka.protocol.notation import ZERO_UUID
 from api.kafka.topics.new_topic import check_count, make_topic
-from api.kafka.topics.replica_assignment import assigned_count, check_replicas
 from api.kafka.topics.topic_config import ConfigSource, plain_configs
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
@@ -233,3 +235,33 @@ def _name_to_delete(door: Door, client: Client, asked: DeleteTopicState) -> str:
     if name is None or not client.sees(ResourceType.TOPIC, name):
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id; ask for the metadata")
     return name
+
+
+def assigned_count(door: Door, assignments: Sequence[CreatableReplicaAssignment]) -> int:
+    """The number of partitions of a new topic whose replicas are assigned so. Raises Refusal.
+
+    An assignment is checked as Kafka does, and has no effect: the store keeps the copies, and the gateways
+    share the partitions among them.
+    """
+    numbers = sorted(each.partition_index for each in assignments)
+    if numbers != [*range(len(numbers))]:
+        raise _wrong_assignment("the partitions are not numbered from 0 on, each once")
+    check_replicas(door, [each.broker_ids for each in assignments])
+    return len(numbers)
+
+
+def check_replicas(door: Door, partitions: Sequence[Sequence[int]]) -> None:
+    """Raise Refusal unless each partition has replicas at different gateways, as many as the others."""
+    known = door.here.brokers.all()
+    for brokers in partitions:
+        if not brokers or len(set(brokers)) != len(brokers):
+            raise _wrong_assignment("a partition has no replica, or two at one gateway")
+        if len(brokers) != len(partitions[0]):
+            raise _wrong_assignment("the partitions do not have the same number of replicas")
+        strange = next((each for each in brokers if each not in known), None)
+        if strange is not None:
+            raise _wrong_assignment(f"there is no gateway {strange}; ask for the metadata")
+
+
+def _wrong_assignment(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -1,28 +1,34 @@
-"""The work of one task of a query that writes: its rows go to staged files. Executors run this code.
+"""The work of one task of a query that writes: its rows become records of topics and partitions, which go to
+staged files. Executors run this code.
 
 Spark may run a task twice, at once or one after the other, and need not give it the same rows then; so what a
 task writes does not count before the driver has named its files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from lakelog.spark.options import RootLocation
+from lakelog.spark.rows import PARTITION, TOPIC
 from lakelog.spark.sink.options import SinkOptions
-from lakelog.spark.sink.rows import route
 from lakelog.spark.worker import freeze_gc, store_at
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.route import Route, SentRecords
 from log_tables.cluster.topic import Topic, check_writable
-from log_tables.errors import LakelogError, UnknownTopic
+from log_tables.errors import InvalidRecord, LakelogError, UnknownTopic
+from log_tables.layout import HEADERS, KEY, TIMESTAMP, VALUE
 from log_tables.limits import STAGED_FILE_BYTES
-from log_tables.record import batch_bytes, cut
+from log_tables.record import batch_bytes, cut, input_batch_from_columns, int64s
+from log_tables.rows import as_batch
 from log_tables.segments import staging
 from log_tables.segments.staging import StagedFile, StagedFileWriter
 
@@ -35,6 +41,73 @@ _STEP = 0.618
 
 BATCH_GROUP = "spark-sink"
 """The consumer group whose transactions those of all batch queries are."""
+
+
+class PartitionRecords(NamedTuple):
+    """Records for one partition, in the order of the rows: a batch of INPUT_SCHEMA."""
+
+    topic: Topic
+    partition: int
+    records: pa.RecordBatch
+
+
+def route(
+    rows: pa.RecordBatch,
+    topic: str | None,
+    topic_named: Callable[[str], Topic],
+    sticky: float,
+    now_us: int,
+    before: int = 0,
+) -> Iterator[PartitionRecords]:
+    """The records of `rows` by partition: the row's own one, else its key's, else the sticky one.
+
+    All go to `topic` if it is given, else each to its row's; `topic_named` gives the topic of a name.
+    `sticky`, from 0 to below 1, chooses among the partitions of each. Rows without a time get `now_us`. There
+    were so many rows `before` these, which counts where an error names a row.
+
+    Raises InvalidRecord, InvalidTimestamp, InvalidValue, RecordTooLarge, and what `topic_named` raises.
+    """
+    columns = {name: rows.column(name) for name in rows.schema.names}
+    _check_headers(columns.get(HEADERS))
+    records = input_batch_from_columns(
+        columns[VALUE],
+        now_us=now_us,
+        keys=columns.get(KEY),
+        timestamps=columns.get(TIMESTAMP),
+        headers=columns.get(HEADERS),
+    )
+    given = columns.get(PARTITION)
+    for name, where in _by_topic(columns.get(TOPIC), topic):
+        chosen = topic_named(name)
+        own = records if where is None else records.take(where)
+        numbers = range(before, before + rows.num_rows) if where is None else int64s(where) + before
+        named = given if given is None or where is None else given.take(where)
+        for batch in Route(chosen, None, int(sticky * chosen.partition_count), now_us).split(
+            SentRecords(own, named, numbers)
+        ):
+            yield PartitionRecords(chosen, batch.partition, as_batch(batch.records))
+
+
+def _by_topic(names: pa.Array | None, topic: str | None) -> Iterator[tuple[str, pa.Array | None]]:
+    """Each topic and which rows are its own; None: all."""
+    if topic is not None or names is None:
+        assert topic is not None
+        yield topic, None
+        return
+    if names.null_count:
+        raise InvalidRecord("a row has no topic; fill the column 'topic', or set the option topic")
+    distinct = names.unique()
+    for name in distinct:
+        alone = len(distinct) == 1
+        yield name.as_py(), None if alone else pc.indices_nonzero(pc.equal(names, name))
+
+
+def _check_headers(headers: pa.Array | None) -> None:
+    if headers is None:
+        return
+    items = headers.flatten()
+    if items.null_count or items.field("key").null_count:
+        raise InvalidRecord("a header has no key; name each one")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
-from api.process.oidc import jwt_verifier_of
+from api.process.credential_duty import jwt_verifier_of
 from ingest.settings import Settings
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.acl import Operation, ResourceType

@@ -10,8 +10,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from api import v2, v3
-from api.requests.forward import STREAMED_BYTES
-from api.requests.group_route import GroupRoute
+from api.requests.group_route import STREAMED_BYTES, GroupRoute
 from tests.kit.consumers import V2, Instance
 from tests.kit.gateway import RunningGateway, two_gateways
 

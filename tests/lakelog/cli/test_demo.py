@@ -16,11 +16,11 @@ from lakelog.cli.flights import (
     Flight,
     _compare,
     _read_back,
+    carrier_counts,
     flight_rows,
     load_flights,
     run,
 )
-from lakelog.cli.flights_table import counted
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import fold
@@ -122,9 +122,9 @@ def test_polars_counts_in_the_table_what_sql_counts_in_the_partitions(store_root
         topic = create_topic(cluster, name, 1, {"value.columns": "carrier string"})
         topic.partition(0).claim("")
         append(topic.partition(0), *[b'{"carrier":"UA"}'] * records)
-    assert counted(cluster, "one", f"{store_root}/topics/one") == ({"UA": 1}, [])
+    assert carrier_counts(cluster, "one", f"{store_root}/topics/one") == ({"UA": 1}, [])
     fold(cluster.topic("two"))
-    counts, problems = counted(cluster, "one", f"{store_root}/topics/two")
+    counts, problems = carrier_counts(cluster, "one", f"{store_root}/topics/two")
     assert (counts, len(problems)) == ({"UA": 1}, 1)
 
 

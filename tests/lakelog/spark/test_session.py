@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakelog.spark import DELTA_PACKAGE, session
-from lakelog.spark.interpreter import python_for_workers
 from lakelog.spark.jre import JavaMissing, java_home
-from lakelog.spark.session import session_config, set_outside
+from lakelog.spark.session import python_for_workers, session_config, set_outside
 from tests.kit.support import ROOT
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.kafka.clients.access import RULES, rule_of
-from api.kafka.connections.answer_errors import errors_in
+from api.kafka.connections.answer_line import errors_in
 from api.kafka.handlers import HANDLERS
 from api.kafka.protocol.apis import (
     API_VERSIONS,

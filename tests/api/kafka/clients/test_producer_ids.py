@@ -1,6 +1,6 @@
 """Ids of producers: so many within the time that they are kept, and no more."""
 
-from api.kafka.clients.producer_ids import ProducerIds
+from api.kafka.clients.door import ProducerIds
 from log_tables.clock import ManualClock
 from log_tables.limits import BRIEF_PRODUCER_MAX_MS
 

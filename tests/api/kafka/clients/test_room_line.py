@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.kafka.clients.room_line import GIVE_WAY_S, RoomLine
+from api.kafka.clients.door import GIVE_WAY_S, RoomLine
 from ingest.buffer import Buffer
 from log_tables.clock import ManualClock
 

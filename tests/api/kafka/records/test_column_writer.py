@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.kafka.records.column_writer import sizes_of, write_columns
-from api.kafka.records.row_writer import write_rows
+from api.kafka.records.fetched import write_rows
 from log_tables.record import Record, input_batch, with_offsets
 
 contents = st.none() | st.binary(max_size=200)

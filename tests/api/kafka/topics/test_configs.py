@@ -14,8 +14,7 @@ from api.kafka.protocol.messages.configs import (
     DescribeConfigsResource,
     ListConfigResourcesRequest,
 )
-from api.kafka.topics.broker_config import broker_settings
-from api.kafka.topics.configs import ConfigResourceType, ConfigType
+from api.kafka.topics.configs import ConfigResourceType, ConfigType, broker_settings
 from api.kafka.topics.topic_config import ConfigSource
 from ingest.settings import Settings
 from log_tables.cluster.config import KAFKA_SETTINGS
