@@ -85,7 +85,13 @@ class Authorization(httpx.Auth):
     A request that is refused is sent once more if the credential is another one by now.
     """
 
-    def __init__(self, credential: Credential) -> None:
+    def __init__(self, credential: object) -> None:
+        """Raises InvalidArgument for what is no Credential."""
+        if not isinstance(credential, Credential):
+            kind = type(credential).__name__  # its text may be a secret
+            raise InvalidArgument(
+                f"the credential is a {kind}; make a lakelog.Credential of it, as by api_key"
+            )
         self._credential = credential
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:

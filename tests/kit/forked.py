@@ -29,7 +29,7 @@ class ForkedLakelog:
             "directory": directory,
         }
         said, saying = os.pipe()
-        self._told, telling = os.pipe()
+        told, telling = os.pipe()
         try:
             message = json.dumps(asked).encode()
             socket.send_fds(_server(os.getpid()), [message], [saying, 2, telling])
@@ -37,19 +37,21 @@ class ForkedLakelog:
             os.close(saying)
             os.close(telling)
         self.stdout = TextIOWrapper(os.fdopen(said, "rb"))
-        self.pid = int.from_bytes(os.read(self._told, NUMBER_BYTES))
+        self._told = os.fdopen(told, "rb", buffering=0)
+        self.pid = int.from_bytes(self._told.read(NUMBER_BYTES))
+        assert self.pid, "the server of forked processes has ended"
         self.returncode: int | None = None
-        self._waiting = Lock()
+        self._reading = Lock()
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, −N for signal N. Raises subprocess.TimeoutExpired."""
-        with self._waiting:
+        ready, _, _ = select([self._told], [], [], timeout)
+        if not ready:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        with self._reading:
             if self.returncode is None:
-                ready, _, _ = select([self._told], [], [], timeout)
-                if not ready:
-                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
-                status = os.read(self._told, NUMBER_BYTES)
-                os.close(self._told)
+                status = self._told.read(NUMBER_BYTES)
+                assert status, "the server of forked processes has ended"
                 self.returncode = os.waitstatus_to_exitcode(int.from_bytes(status))
             return self.returncode
 

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -84,6 +85,13 @@ def test_a_wrong_credential_is_an_error_of_its_own(face: Face, guarded: RunningG
             pytest.raises(AuthenticationFailed),
         ):
             producer.send("sales", b"1").result()
+
+
+def test_a_text_is_no_credential_and_is_not_shown(face: Face) -> None:
+    for make in (face.client, face.producer):
+        with pytest.raises(InvalidArgument, match="the credential is a str; make") as refused:
+            make("http://127.0.0.1:1", credential=cast("Any", "the.secret"))
+        assert "secret" not in refused.value.message
 
 
 def test_what_no_acl_allows_is_an_error_of_its_own(face: Face, guarded: RunningGateway) -> None:
