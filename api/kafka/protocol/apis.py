@@ -1,114 +1,16 @@
-"""The APIs that are described: their keys, their versions and their messages."""
+"""The APIs that are described: their keys, their versions and their messages.
+
+An API has the name of its key: FETCH has FetchRequest and FetchResponse, in some module of `messages`.
+"""
 
 from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from api.kafka.protocol.messages.cluster import (
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from api.kafka.protocol.messages.configs import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
-from api.kafka.protocol.messages.coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from api.kafka.protocol.messages.fetch import FetchRequest, FetchResponse
-from api.kafka.protocol.messages.groups import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
-from api.kafka.protocol.messages.incremental_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from api.kafka.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from api.kafka.protocol.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from api.kafka.protocol.messages.produce import ProduceRequest, ProduceResponse
-from api.kafka.protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
-from api.kafka.protocol.messages.security import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
-from api.kafka.protocol.messages.topics import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
-from api.kafka.protocol.messages.versions import ApiVersionsRequest, ApiVersionsResponse
+from api.kafka.protocol import messages
 from api.kafka.protocol.notation import Message
-
-
-class Api(NamedTuple):
-    """An API: a request, and the response to it in the same version."""
-
-    key: int
-    request: type[Message]
-    response: type[Message]
-    advertised_min: int
-    """The least version that ApiVersions names. It is below `min_version` where clients take it for a sign of
-    something else: librdkafka before 2.11.1 does not compress unless it sees Produce 0 (KAFKA-18659)."""
-
-    @property
-    def name(self) -> str:
-        return self.request.__name__.removesuffix("Request")
-
-    @property
-    def min_version(self) -> int:
-        return self.request.versions.first
-
-    @property
-    def max_version(self) -> int:
-        return self.request.versions.last
-
-    @property
-    def first_flexible(self) -> int:
-        return self.request.first_flexible
-
-
-def _api(key: int, request: type[Message], response: type[Message], advertised_min: int | None = None) -> Api:
-    least = request.versions.first if advertised_min is None else advertised_min
-    return Api(key, request, response, least)
-
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -143,40 +45,45 @@ CONSUMER_GROUP_HEARTBEAT: Final = 68
 LIST_CONFIG_RESOURCES: Final = 74
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
-_APIS = [
-    _api(PRODUCE, ProduceRequest, ProduceResponse, advertised_min=0),
-    _api(FETCH, FetchRequest, FetchResponse),
-    _api(LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
-    _api(METADATA, MetadataRequest, MetadataResponse),
-    _api(OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse),
-    _api(OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse),
-    _api(FIND_COORDINATOR, FindCoordinatorRequest, FindCoordinatorResponse),
-    _api(JOIN_GROUP, JoinGroupRequest, JoinGroupResponse),
-    _api(HEARTBEAT, HeartbeatRequest, HeartbeatResponse),
-    _api(LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse),
-    _api(SYNC_GROUP, SyncGroupRequest, SyncGroupResponse),
-    _api(DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse),
-    _api(LIST_GROUPS, ListGroupsRequest, ListGroupsResponse),
-    _api(SASL_HANDSHAKE, SaslHandshakeRequest, SaslHandshakeResponse),
-    _api(API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse),
-    _api(CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
-    _api(DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
-    _api(DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
-    _api(INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse),
-    _api(DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
-    _api(ALTER_CONFIGS, AlterConfigsRequest, AlterConfigsResponse),
-    _api(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
-    _api(SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse),
-    _api(CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
-    _api(DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
-    _api(INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
-    _api(LIST_PARTITION_REASSIGNMENTS, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
-    _api(OFFSET_DELETE, OffsetDeleteRequest, OffsetDeleteResponse),
-    _api(DESCRIBE_CLUSTER, DescribeClusterRequest, DescribeClusterResponse),
-    _api(CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
-    _api(LIST_CONFIG_RESOURCES, ListConfigResourcesRequest, ListConfigResourcesResponse),
-    _api(DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
-]
+_KEYS: Final = {name: value for name, value in [*globals().items()] if name.isupper() and type(value) is int}
 
-APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS})
-"""All of them by their keys. Which of them a gateway offers is for the door to say."""
+
+class Api(NamedTuple):
+    """An API: a request, and the response to it in the same version."""
+
+    key: int
+    request: type[Message]
+    response: type[Message]
+
+    @property
+    def name(self) -> str:
+        return self.request.__name__.removesuffix("Request")
+
+    @property
+    def advertised_min(self) -> int:
+        """The least version that ApiVersions names."""
+        least = self.request.advertised_min
+        return self.min_version if least is None else least
+
+    @property
+    def min_version(self) -> int:
+        return self.request.versions.first
+
+    @property
+    def max_version(self) -> int:
+        return self.request.versions.last
+
+    @property
+    def first_flexible(self) -> int:
+        return self.request.first_flexible
+
+
+def _described() -> Mapping[int, Api]:
+    modules = [import_module(f"{messages.__name__}.{each.name}") for each in iter_modules(messages.__path__)]
+    found = {name: value for module in modules for name, value in vars(module).items()}
+    names = {key: "".join(word.capitalize() for word in name.split("_")) for name, key in _KEYS.items()}
+    return {key: Api(key, found[f"{name}Request"], found[f"{name}Response"]) for key, name in names.items()}
+
+
+APIS: Final[Mapping[int, Api]] = MappingProxyType(_described())
+"""All of them by their keys. The listener decides which of these a gateway offers."""

@@ -89,6 +89,9 @@ class Message(Struct):
     first_flexible: ClassVar[int] = NEVER
     """The first version with compact lengths and tagged fields (KIP-482)."""
 
+    advertised_min: ClassVar[int | None] = None
+    """The least version that ApiVersions names, where that is not the first of `versions`."""
+
     flexible_header: ClassVar[bool] = True
     """Whether the header of a response has tagged fields in flexible versions, too."""
 

@@ -30,6 +30,7 @@ class TopicProduceData(Struct):
 class ProduceRequest(Message):
     versions = Versions(3, 13)
     first_flexible = 9
+    advertised_min = 0  # librdkafka before 2.11.1 does not compress unless it sees it (KAFKA-18659)
 
     transactional_id: str | None = None
     acks: Int16 = 0
