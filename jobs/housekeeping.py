@@ -25,7 +25,12 @@ from log_tables.cluster.sweep import sweep
 from log_tables.counts import counted
 from log_tables.errors import LakelogError
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
-from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, REPLACED_FILE_RETENTION_MS, TIDY_TOMBSTONES
+from log_tables.limits import (
+    CHECKPOINT_INTERVAL_COMMITS,
+    REPLACED_FILE_RETENTION_MS,
+    TEMPORARY_MAX_AGE_MS,
+    TIDY_TOMBSTONES,
+)
 from log_tables.segments import staging
 from log_tables.store.objects import ObjectInfo
 from log_tables.table.table import Table
@@ -36,9 +41,6 @@ NAME = "housekeeping"
 TIDY_INTERVAL_MS = 60 * 60 * 1000
 """How often a scheduler lists the files of a table: a file may go when it is an hour old, at the earliest.
 A table that has lost many (TIDY_TOMBSTONES) is listed by each run: they would pile up meanwhile."""
-
-TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
-"""A temporary file that is older was left by a killed put."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,9 @@ BATCH_MAX_BYTES = 64 * MIB
 """Records of one commit. It bounds what a leader writes again after a failure, and what a reader holds at
 once."""
 
+TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
+"""A temporary file that is older was left by a put that was killed: none takes nearly as long."""
+
 ROOM_MIN_BYTES = 1 * MIB
 """Of a disk that has less left, it is said that it is full: most appends fail there."""
 

@@ -35,6 +35,15 @@ INPUT_SCHEMA = pa.schema(
 RECORD_SCHEMA = pa.schema([pa.field(OFFSET, pa.int64(), nullable=False), *INPUT_SCHEMA])
 """The columns of a segment and of a read."""
 
+POLL_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        *RECORD_SCHEMA,
+    ]
+)
+"""The columns of a poll: of an answer to a consumer instance of the format arrow, and of `Consumer.poll`."""
+
 
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One record. A null `value` is a tombstone; `offset` is None until the log has given one.

@@ -21,7 +21,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.sweep import sweep
 from log_tables.errors import StoreUnavailable
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.limits import ROOM_MIN_BYTES
+from log_tables.limits import ROOM_MIN_BYTES, TEMPORARY_MAX_AGE_MS
 from log_tables.partition.partition import Partition
 from log_tables.segments.rewrite import compact_if_dirty
 from log_tables.store.local import LocalStore
@@ -51,9 +51,6 @@ LAGS_INTERVAL_S = 5.0
 
 ROOM_INTERVAL_S = 2.0
 """How often it is looked how much room the disk of the root has."""
-
-TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
-"""A temporary file that is older belongs to a put that was killed: none takes nearly as long."""
 
 DUTY_END_S = 5.0
 """How long a stopping gateway waits for a duty: a longer checkpoint is repeated later."""

@@ -23,12 +23,12 @@ from api.requests.route_gateway import gateway
 from api.v2.consumer_schema import FORMATS
 from api.v2.fetched import FetchedRecord, json_records
 from api.v2.paths import GroupName, InstanceName
-from api.wire.arrow import POLL_SCHEMA, encode_stream, with_topic_partition
+from api.wire.arrow import encode_stream, with_topic_partition
 from coordinator.groups.consumer_session import ConsumerSession, PlannedRead, PollResult
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import Damaged, InvalidArgument
 from log_tables.layout import OFFSET
-from log_tables.record import int64s, record_sizes
+from log_tables.record import POLL_SCHEMA, int64s, record_sizes
 from log_tables.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)

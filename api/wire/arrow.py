@@ -15,19 +15,10 @@ from log_tables.arrow_bounds import check_stream
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import MIB
-from log_tables.record import RECORD_SCHEMA, input_batch_from_columns
+from log_tables.record import POLL_SCHEMA, RECORD_SCHEMA, input_batch_from_columns
 
 MESSAGE_BYTES = 1 * MIB
 """One message of an answer: what a slow reader makes us hold, where a batch in memory has up to 64 MiB."""
-
-POLL_SCHEMA = pa.schema(
-    [
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
-        *RECORD_SCHEMA,
-    ]
-)
-"""The columns of a poll by a consumer instance of the format arrow."""
 
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """End of stream: the continuation marker and a length of 0 (Arrow columnar format)."""

@@ -29,7 +29,7 @@ from log_tables.errors import (
     Retriable,
     UnknownMember,
 )
-from log_tables.record import RECORD_SCHEMA
+from log_tables.record import POLL_SCHEMA
 from log_tables.topic_partition import TopicPartition
 
 __all__ = ["Consumer", "ConsumerRecord", "TopicPartition", "to_consumer_records"]
@@ -38,14 +38,6 @@ WAIT_MS = 1_000
 """How long one request waits for records: what `stop` may have to wait for."""
 
 BEATS_PER_SESSION = 3
-POLL_SCHEMA = pa.schema(
-    [
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
-        *RECORD_SCHEMA,
-    ]
-)
-"""The columns of what `Consumer.poll` gives."""
 
 
 class Consumer:

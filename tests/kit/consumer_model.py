@@ -10,9 +10,9 @@ from enum import Enum, auto
 
 import pyarrow as pa
 
-from lakelog.client.consumer import POLL_SCHEMA
 from lakelog.client.membership import Membership
 from log_tables.errors import NotAssigned, OutcomeUnknown, UnknownMember, Unreachable
+from log_tables.record import POLL_SCHEMA
 from log_tables.topic_partition import TopicPartition
 
 PARTITIONS = tuple(TopicPartition("t", number) for number in range(3))

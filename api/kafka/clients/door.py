@@ -23,6 +23,9 @@ NO_LEADER_EPOCH = -1
 """The log never diverges, so a client has no use for the epoch of a leader."""
 
 
+ROOM_PAUSE_S = 0.02
+"""Until it is tried again whether there is room for the records of a batch, or for an answer."""
+
 CHANGE_THREADS = 4
 """Requests to change topics that are worked at at once; others wait for them."""
 

@@ -13,7 +13,7 @@ from itertools import chain, groupby
 
 from api.client_topics import current_topic, know_ids, know_names, known_name_of, known_topic_to_read
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import Door
+from api.kafka.clients.door import ROOM_PAUSE_S, Door
 from api.kafka.clients.errors import ErrorCode, error_code
 from api.kafka.clients.read_ahead import ReadAhead, ReadRecords, read_records
 from api.kafka.protocol.messages.fetch import (
@@ -39,9 +39,6 @@ from log_tables.partition.partition import Partition
 
 FRESH_S = 0.02
 """How old a look at a partition may be that is led elsewhere, when a fetch begins."""
-
-ROOM_PAUSE_S = 0.02
-"""Until it is asked again whether there is room for an answer."""
 
 ROOM_WAIT_S = 5.0
 """How long an answer with records waits for room."""

@@ -7,7 +7,7 @@ from functools import partial
 
 from api.client_topics import know_ids, know_names, known_name_of, known_topic_to_write, refreshed_topic
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import Door
+from api.kafka.clients.door import ROOM_PAUSE_S, Door
 from api.kafka.clients.errors import ErrorCode, Refusal, error_code
 from api.kafka.logs.culprits import RefusedRecords, check_keys, refused_records
 from api.kafka.protocol.messages.produce import (
@@ -22,7 +22,7 @@ from api.kafka.protocol.messages.produce import (
 from api.kafka.records.batch_header import follows_another, is_packed
 from api.kafka.records.errors import Culprits, InvalidBatch, too_large
 from api.kafka.records.produced import DecodedBatch, decode_batch
-from api.wire.offload import computed
+from api.wire.offload import INLINE_MAX_JUDGED, computed
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.acl import Operation, ResourceType
@@ -48,14 +48,8 @@ _ACKS = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 INLINE_MAX_BYTES = 64 * 1024
 """A larger batch is decoded in a thread: on the event loop it would hold up others for milliseconds."""
 
-INLINE_MAX_JUDGED = 100
-"""More values, or larger ones, are compared with declared columns in a thread: one may take 50 µs."""
-
 INLINE_PACKED_MAX_BYTES = 16 * 1024
 """The same for one that is compressed."""
-
-ROOM_PAUSE_S = 0.02
-"""Until it is tried again whether there is room for the records of a batch."""
 
 IDS_SINCE = 13
 """The version of Produce from which on topics are named by their ids."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from api.wire.arrow import POLL_SCHEMA
 from lakelog import Client, Consumer
 from lakelog.client.consumer import ConsumerRecord
 from log_tables import errors
+from log_tables.record import POLL_SCHEMA
 from tests.kit.consuming import Make, committed, offsets, polled
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import free_port, wait_until
