@@ -14,8 +14,7 @@ import httpx
 from lakelog.client import DEFAULT_URL
 from lakelog.client.calls import Calls
 from lakelog.client.credential import Credential
-from lakelog.client.refusal import refusal
-from lakelog.client.request import Call, Request, checked_url, failure, http_options, once
+from lakelog.client.request import Call, Request, checked_url, failure, http_options, once, refusal
 from log_tables.clock import Clock, ManualClock, SystemClock
 
 if TYPE_CHECKING:

@@ -14,8 +14,17 @@ import httpx
 from lakelog.client import DEFAULT_URL
 from lakelog.client.calls import READ_BYTES, Calls, Fetched, Lag, Offsets, OffsetsOf
 from lakelog.client.credential import Credential
-from lakelog.client.refusal import refusal
-from lakelog.client.request import ARROW, Call, Request, checked_url, failure, http_options, once, quoted
+from lakelog.client.request import (
+    ARROW,
+    Call,
+    Request,
+    checked_url,
+    failure,
+    http_options,
+    once,
+    quoted,
+    refusal,
+)
 from log_tables.clock import Clock, SystemClock
 
 if TYPE_CHECKING:

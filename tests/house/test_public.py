@@ -5,7 +5,7 @@ import sys
 
 import lakelog
 import lakelog.spark
-from lakelog.client.refusal import kind_of
+from lakelog.client.request import kind_of
 from log_tables.error_codes import ERROR_CODES
 from log_tables.errors import LakelogError
 

@@ -14,7 +14,7 @@ from api.process.app import create_app
 from api.process.server import open_gateway
 from coordinator.brokers.peer_wire import error_named
 from ingest.settings import Settings
-from lakelog.client.refusal import kind_of, refusal
+from lakelog.client.request import kind_of, refusal
 from log_tables import errors
 from log_tables.error_codes import ERROR_CODES
 from log_tables.errors import LakelogError, may_be_done
