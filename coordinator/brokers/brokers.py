@@ -104,6 +104,7 @@ class Brokers:
         self._registration = PeriodicTask("registration", interval_s, self._stay_listed, failures)
         # Of its own: signs of life wait for nothing that requests have in a thread.
         self._threads = ThreadPoolExecutor(BROKER_THREADS, thread_name_prefix="broker")
+        self._publishing = asyncio.Lock()
 
     @property
     def id(self) -> int:
@@ -359,12 +360,15 @@ class Brokers:
 
     async def _publish(self) -> None:
         """Publish what this gateway leads, if that has changed; remove gateways that died long ago."""
-        if self._record is None or self._is_forgotten(self._record):
-            await self._register()
-        record = self._record
-        if record is not None and (record != self._published or self._is_replaced(record)):
-            await self._in_thread(self._cluster.metadata_log.publish_broker, record)
-            self._published = record
+        # One after the other: a record that met another writer, and is sent again, must not come after a
+        # newer one, or a gateway that has said that it leaves would stay.
+        async with self._publishing:
+            if self._record is None or self._is_forgotten(self._record):
+                await self._register()
+            record = self._record
+            if record is not None and (record != self._published or self._is_replaced(record)):
+                await self._in_thread(self._cluster.metadata_log.publish_broker, record)
+                self._published = record
         now = self._clock.monotonic()
         for broker, seen in [*self._seen.items()]:
             record = self.other(broker)

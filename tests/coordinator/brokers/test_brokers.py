@@ -1,6 +1,7 @@
 """Which gateways there are, as each sees it: who comes, is silent, is forgotten, leaves, is replaced."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,14 +13,16 @@ from coordinator.brokers.brokers import FORGOTTEN_S, Brokers
 from coordinator.brokers.peer_secret import PeerSecrets
 from ingest.failure_log import FailureLog
 from ingest.settings import Settings
-from log_tables.clock import ManualClock, SystemClock
+from log_tables.clock import Clock, ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.cluster.metadata_log import BrokerRecord, decode
 from log_tables.errors import ObjectMissing
-from log_tables.layout import broker_path
+from log_tables.layout import METADATA_DIRECTORY, broker_path
+from log_tables.partition.reader import PartitionReader
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Fault, FaultyStore, HoldingStore, refused
-from tests.kit.support import wait_until
+from tests.kit.partitions import records
+from tests.kit.support import WAIT_S, wait_until
 
 TIMEOUT_MS = 100
 """Signs of life come after a quarter of it. Silence is measured by a clock that only the test moves."""
@@ -28,10 +31,18 @@ TIMEOUT_MS = 100
 class Seat:
     """A gateway's view of the others, without the gateway."""
 
-    def __init__(self, root: Path, url: str, faults: Sequence[Fault] = (), secret: str = "s" * 32) -> None:
+    def __init__(
+        self,
+        root: Path,
+        url: str,
+        faults: Sequence[Fault] = (),
+        secret: str = "s" * 32,
+        wrap: Callable[[Store], Store] = lambda store: store,
+        clock: Clock | None = None,
+    ) -> None:
         settings = Settings(data=str(root), peer_url=url, leader_timeout_ms=TIMEOUT_MS)
         self.clock = ManualClock()
-        self.cluster = Cluster.open(FaultyStore(open_store(root), faults), SystemClock(), url)
+        self.cluster = Cluster.open(wrap(FaultyStore(open_store(root), faults)), clock or SystemClock(), url)
         self.replaced: list[str] = []
         self.failed: list[str] = []
         failures = FailureLog(self.failed.append)
@@ -213,6 +224,50 @@ def test_who_leaves_in_order_is_gone_at_once_with_its_sign_of_life(tmp_path: Pat
         assert one.listed() == {}
 
     run(scenario, tmp_path)
+
+
+class Paused(SystemClock):
+    """A clock whose first pause before a retry lasts until the test goes on."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+
+    def pause(self, seconds: float) -> None:  # noqa: ARG002 -- the test says how long
+        self.has_begun.set()
+        assert self.may_end.wait(WAIT_S)
+
+
+def test_who_has_said_that_it_leaves_does_not_come_back(tmp_path: Path) -> None:
+    """What it leads is published before, meets another writer, and has to be sent again."""
+    holding, clock = HoldingStore(open_store(tmp_path), f"{METADATA_DIRECTORY}/_delta_log"), Paused()
+
+    async def scenario(root: Path) -> None:
+        seat = Seat(root, "http://a", wrap=lambda _: holding, clock=clock)
+        await seat.brokers.start()
+        holding.hold()
+        seat.brokers.announce_led({"t": [0]})
+        await until(lambda: holding.held == 1, "it publishes what it leads")
+        other = Cluster.open(open_store(root), SystemClock(), "http://b")
+        await asyncio.to_thread(other.metadata_log.register_broker, "http://b")
+        holding.let_go()
+        await until(clock.has_begun.is_set, "it has met the other writer")
+        leaving = asyncio.create_task(seat.brokers.leave())
+        await asyncio.wait([leaving], timeout=0.2)  # overtakes nothing
+        clock.may_end.set()
+        await leaving
+        log = other.metadata_log.partition
+        await until(lambda: len(_said(log, 1)) == 3, "it has published all")
+        assert [record.leaving for record in _said(log, 1)] == [False, False, True]
+        await seat.brokers.close()
+
+    run(scenario, tmp_path)
+
+
+def _said(log: PartitionReader, number: int) -> list[BrokerRecord]:
+    """What a gateway has said of itself, in order."""
+    log.refresh()
+    found = [decode(record) for record in records(log)]
+    return [each for each in found if isinstance(each, BrokerRecord) and each.id == number]
 
 
 def test_a_gateway_whose_store_was_away_gives_signs_again(
