@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from hypothesis import settings
 
@@ -114,6 +116,15 @@ def _no_process(request: pytest.FixtureRequest) -> Iterator[None]:
 def _secured(request: pytest.FixtureRequest) -> Iterator[None]:
     """In a secured run gateways authenticate their clients, and requests are a super user's."""
     with with_credential() if request.config.getoption("--secured") else nullcontext():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _authorities_once() -> Iterator[None]:
+    """Each client of httpx would read the machine's authorities anew, which takes 50 ms of a processor."""
+    with pytest.MonkeyPatch.context() as patch:
+        made = cache(httpx.create_ssl_context)
+        patch.setattr("httpx._transports.default.create_ssl_context", made)
         yield
 
 

@@ -10,29 +10,31 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from io import TextIOWrapper
 from select import select
+from tempfile import TemporaryFile
 from threading import Lock
 
 from tests.kit.fork_server import NUMBER_BYTES
-from tests.kit.support import ROOT
+from tests.kit.support import ROOT, WAIT_S
 
 
 class ForkedLakelog:
     """`python -m lakelog` with these words, used as a `subprocess.Popen` is; `stdout` is text."""
 
     def __init__(
-        self, words: Sequence[str], environment: Mapping[str, str] | None = None, directory: str = str(ROOT)
+        self, words: Sequence[str], environment: Mapping[str, str] | None = None, errors: int = 2
     ) -> None:
+        """`errors` is a file for what it says to stderr."""
         self.args = ["lakelog", *words]
         asked = {
             "words": [*words],
             "environment": dict(os.environ if environment is None else environment),
-            "directory": directory,
+            "directory": os.getcwd(),
         }
         said, saying = os.pipe()
         told, telling = os.pipe()
         try:
             message = json.dumps(asked).encode()
-            socket.send_fds(_server(os.getpid()), [message], [saying, 2, telling])
+            socket.send_fds(_server(os.getpid()), [message], [saying, errors, telling])
         finally:
             os.close(saying)
             os.close(telling)
@@ -71,6 +73,17 @@ class ForkedLakelog:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def run_lakelog(
+    *words: str, environment: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """What `lakelog` with these words says, and how it ends, as `subprocess.run` tells it."""
+    with TemporaryFile() as errors:
+        process = ForkedLakelog(words, environment, errors.fileno())
+        said, code = process.stdout.read(), process.wait(WAIT_S)
+        errors.seek(0)
+        return subprocess.CompletedProcess(process.args, code, said, errors.read().decode())
 
 
 @cache

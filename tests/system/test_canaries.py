@@ -4,14 +4,13 @@ import base64
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
 from log_tables.layout import CREDENTIALS
+from tests.kit.forked import run_lakelog
 from tests.kit.gateway import start_gateway
 from tests.kit.secured import Secured, bearer, everything
 
@@ -22,13 +21,7 @@ USER = "User:canary"
 def command(*words: str, **variables: str) -> str:
     """What a command prints, to both outputs."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LAKELOG_")} | variables
-    run = subprocess.run(
-        [sys.executable, "-m", "lakelog", *words],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+    run = run_lakelog(*words, environment=environment)
     return run.stdout + run.stderr
 
 

@@ -24,6 +24,7 @@ from log_tables.errors import InvalidConfig
 from log_tables.layout import CREDENTIALS, PEER_SECRET
 from log_tables.root.copy import copy_root
 from log_tables.store.store import open_store
+from tests.kit.forked import run_lakelog
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.run_credential import is_secured
 from tests.kit.support import WAIT_S, S3Server
@@ -37,11 +38,10 @@ def environment(**named: str) -> dict[str, str]:
 
 def refused(data: str, *flags: str, **named: str) -> str:
     """The sentence with which a gateway refuses to start."""
-    command = [sys.executable, "-m", "lakelog", "serve", "--data", data, "--port", "0", *flags]
-    command += ["--set", "leader_timeout_ms=2000"]
+    words = ["serve", "--data", data, "--port", "0", *flags, "--set", "leader_timeout_ms=2000"]
     if is_secured():
-        command += ["--set", "authentication_methods=api-key"]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment(**named), check=False)
+        words += ["--set", "authentication_methods=api-key"]
+    ended = run_lakelog(*words, environment=environment(**named))
     assert ended.returncode == 2, ended
     assert ended.stdout == ""
     assert "Traceback" not in ended.stderr

@@ -4,7 +4,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.kit.forked import run_lakelog
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway, two_gateways
 from tests.kit.run_credential import credential_headers, credential_line
 from tests.kit.support import exit_code
@@ -179,5 +179,4 @@ def test_a_root_that_is_no_directory_ends_the_start_with_exit_code_2(tmp_path: P
 
 
 def serve(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "lakelog", "serve", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_lakelog("serve", *arguments)

@@ -1,7 +1,6 @@
 """Settings of TLS: certificates that clients must have, other gateways, and what does not go together."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -20,6 +19,7 @@ from lakelog import (
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import InvalidConfig
 from tests.kit.certificates import Authority
+from tests.kit.forked import run_lakelog
 from tests.kit.gateway import running_gateway, start_gateway, two_gateways
 from tests.kit.secured import Secured, acl
 
@@ -137,8 +137,7 @@ def test_a_name_of_other_gateways_is_taken_instead_of_their_hosts(
 
 def serve(data: Path, *flags: str, **settings: str) -> "subprocess.CompletedProcess[str]":
     pairs = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    command = [sys.executable, "-m", "lakelog", "serve", "--data", str(data), "--port", "0", *flags, *pairs]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_lakelog("serve", "--data", str(data), "--port", "0", *flags, *pairs)
 
 
 def test_a_pair_that_does_not_belong_together_is_no_start(authority: Authority, tmp_path: Path) -> None:

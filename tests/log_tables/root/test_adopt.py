@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from log_tables.root.adopt import adopt
 from log_tables.root.copy import copy_root
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
+from tests.kit.forked import run_lakelog
 from tests.kit.gateway import running_gateway
 from tests.kit.partitions import append_each, values
 from tests.kit.several import brokers
@@ -161,8 +161,7 @@ def files(root: Path) -> list[str]:
 
 
 def lakelog(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "lakelog", "root", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_lakelog("root", *words)
 
 
 def test_the_commands_answer_programs_and_exit_as_all_do(cluster: Cluster, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from log_tables.root.fsck import check
 from log_tables.root.inspection import check_location, inspect
 from log_tables.store.store import ObjectInfo, Store, open_store
 from log_tables.testing import FaultyStore, StoreWrapper
+from tests.kit.forked import run_lakelog
 from tests.kit.gateway import running_gateway
 from tests.kit.groups import say
 from tests.kit.partitions import append_each
@@ -238,9 +237,8 @@ def test_fsck_names_a_staged_file_that_was_changed(cluster: Cluster) -> None:
 def test_a_gateway_does_not_start_on_what_is_not_whole(cluster: Cluster, tmp_path: Path) -> None:
     store = copy_tree(cluster, tmp_path / "copy")
     without_segment(store)
-    command = [sys.executable, "-m", "lakelog", "serve", "--data", str(tmp_path / "copy"), "--port", "0"]
     settings = {**os.environ, "LAKELOG_LEADER_TIMEOUT_MS": "200"}
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
+    ended = run_lakelog("serve", "--data", str(tmp_path / "copy"), "--port", "0", environment=settings)
     assert ended.returncode == 1
     assert "cannot be served as it is: topics/t/partition=0: segment" in ended.stderr
     assert "`lakelog root copy`" in ended.stderr
