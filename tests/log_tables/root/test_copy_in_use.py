@@ -144,7 +144,7 @@ def test_a_tree_that_was_copied_in_use_is_whole_or_refused(tmp_path: Path, clock
     with running_gateway(root, linger_ms=0, offsets_topic_num_partitions=3) as gateway:
         traffic = Traffic(gateway)
         try:
-            for number in range(5):
+            for number in range(3):
                 before = ends(gateway)
                 copy_tree_in_use(root, tmp_path / f"copy{number}", "")
                 served(tmp_path / f"copy{number}", clock, before)
