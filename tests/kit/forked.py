@@ -47,8 +47,7 @@ class ForkedLakelog:
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, −N for signal N. Raises subprocess.TimeoutExpired."""
-        ready, _, _ = select([self._told], [], [], timeout)
-        if not ready:
+        if self.returncode is None and not select([self._told], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         with self._reading:
             if self.returncode is None:

@@ -15,7 +15,7 @@ import pytest
 from log_tables.clock import ManualClock, timer
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
-from tests.kit.gateway import NEVER_MS
+from tests.kit.gateway import NEVER_MS, RunningGateway
 from tests.kit.history import Write
 from tests.kit.several import (
     LONG_S,
@@ -230,6 +230,16 @@ def told(url: str) -> dict[int, list[int]]:
     return {each["broker"]: each["leads"].get("six", []) for each in brokers(url)}
 
 
+def is_told(gateway: RunningGateway) -> bool:
+    """Whether a gateway's list of brokers and its metrics say who leads `six`."""
+    led = leaders(gateway.url, "six")
+    by_broker = {broker: [index for index, each in enumerate(led) if each == broker] for broker in (1, 2, 3)}
+    text = gateway.client.get("/metrics").text
+    names = (r'lakelog_leading\{topic="six"\}', "lakelog_brokers")
+    counts = [each for name in names for each in re.findall(rf"^{name} (.*)$", text, re.MULTILINE)]
+    return told(gateway.url) == by_broker and counts == ["2.0", "3.0"]
+
+
 def test_gateways_that_come_lead_their_share_and_all_can_see_it(tmp_path: Path) -> None:
     with closing(Several(tmp_path, 1)) as several:
         first = several.gateways[0]
@@ -242,17 +252,11 @@ def test_gateways_that_come_lead_their_share_and_all_can_see_it(tmp_path: Path) 
         several.add()
         wait_for_shares(several, 2, 2, 2)
         for gateway in several.running():
-            led = leaders(gateway.url, "six")
-            by_broker = {
-                broker: [index for index, each in enumerate(led) if each == broker] for broker in (1, 2, 3)
-            }
-            wait_until(lambda: told(gateway.url) == by_broker, "the list of brokers tells it", LONG_S)  # noqa: B023
-            metrics = gateway.client.get("/metrics").text
-            assert re.search(r'^lakelog_leading\{topic="six"\} 2\.0$', metrics, re.MULTILINE)
-            assert re.search(r"^lakelog_brokers 3\.0$", metrics, re.MULTILINE)
+            # On a busy machine one may be silent for a moment, and its partitions move.
+            wait_until(lambda: is_told(gateway), "its list of brokers and its metrics tell it", LONG_S)  # noqa: B023
         command = [sys.executable, "-m", "lakelog", "broker", "list", "--json", "--url", first.url]
         listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        assert [each["leads"]["six"] for each in json.loads(listed)] == [*by_broker.values()]
+        assert sorted(index for each in json.loads(listed) for index in each["leads"]["six"]) == [*range(6)]
         assert several.gateways[2].stop() == 0
         wait_for_shares(several, 3, 3)
         for index in range(6):
