@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.kit.gateway import RunningGateway, start_gateway
+from tests.kit.gateway import NEVER_MS, RunningGateway, start_gateway
 from tests.kit.processes import alive, children, command, send
 from tests.kit.several import LONG_S, brokers, leaders
 from tests.kit.support import exit_code, wait_until
@@ -28,8 +28,8 @@ def workers(gateway: RunningGateway) -> set[int]:
 
 @contextmanager
 def running_workers(root: Path, **settings: object) -> Iterator[RunningGateway]:
-    """Two workers; none is left at the end."""
-    gateway = start_gateway(root, "--workers", "2", **settings)
+    """Two workers that never take each other for dead, on a busy machine, too; none is left at the end."""
+    gateway = start_gateway(root, "--workers", "2", **{"leader_timeout_ms": NEVER_MS, **settings})
     started = workers(gateway)
     try:
         yield gateway
