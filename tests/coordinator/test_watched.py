@@ -129,3 +129,25 @@ def test_an_error_that_nobody_waits_for_is_retrieved() -> None:
         assert troubles == []
 
     run(scenario)
+
+
+def test_a_call_that_is_given_up_has_ended_when_that_is_said() -> None:
+    """Else a request goes on at another gateway after its client has heard that it may not."""
+
+    async def scenario() -> None:
+        call, outer = Call(), Call()
+
+        async def give_up() -> None:
+            await call.begun.wait()
+            raise GaveUp
+
+        with pytest.raises(GaveUp):
+            await watched(watched(call.run(), NEVER_S, never), 0, give_up)
+        assert call.ended.is_set()
+        caller = asyncio.ensure_future(watched(outer.run(), NEVER_S, never))
+        await outer.begun.wait()
+        caller.cancel()
+        await asyncio.wait([caller])
+        assert outer.ended.is_set()
+
+    run(scenario)
