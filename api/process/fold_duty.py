@@ -211,7 +211,10 @@ class FoldDuty:
     def lags(self) -> Iterator[tuple[str, float]]:
         """For how many seconds each topic may have had records that its table lacks; 0 if it has all."""
         now = self._clock.monotonic()
-        for one in [*self._followed.values()]:
+        exist = {topic.topic_id for topic in self._cluster.topics()}  # one may be gone since the last round
+        for key, one in [*self._followed.items()]:
+            if key not in exist:
+                continue
             lags = one.behind or any(
                 partition.leading and partition.snapshot.version != one.partitions[number].version
                 for number, partition in one.topic.opened()

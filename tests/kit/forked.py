@@ -17,6 +17,8 @@ from threading import Lock
 from tests.kit.fork_server import NUMBER_BYTES
 from tests.kit.support import ROOT, WAIT_S
 
+_starting = Lock()
+
 
 class ForkedLakelog:
     """`python -m lakelog` with these words, used as a `subprocess.Popen` is; `stdout` is text."""
@@ -35,7 +37,9 @@ class ForkedLakelog:
         told, telling = os.pipe()
         try:
             message = json.dumps(asked).encode()
-            socket.send_fds(_server(os.getpid()), [message], [saying, errors, telling])
+            with _starting:  # two threads would start two, and the first to be forgotten ends
+                server = _server(os.getpid())
+            socket.send_fds(server, [message], [saying, errors, telling])
         finally:
             os.close(saying)
             os.close(telling)

@@ -203,6 +203,7 @@ def test_a_deleted_topic_is_forgotten(world: FoldedTopic) -> None:
     world.append(0)
     duty.run()
     delete_topic(world.cluster, "t")
+    assert [*duty.lags()] == []
     duty.run()
     assert [*duty.lags()] == []
 
