@@ -36,9 +36,10 @@ quick: setup ## The tests of single parts: no process, no JVM, no S3, no kills
 touched: setup ## The tests of what has changed since origin/main, and of its importers
 	$(BIN)/python scripts/touched.py
 
-check: setup ## Format, lint, types and import directions
+check: setup ## Format, lint, prose, types and import directions
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/python scripts/prose.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

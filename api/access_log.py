@@ -22,7 +22,7 @@ _log = logging.getLogger("lakelog.access")
 
 
 class AccessLog:
-    """That of one gateway. Its lines are written whatever `log_level` is."""
+    """The access log of one gateway. It is written at every `log_level`."""
 
     def __init__(self) -> None:
         _log.setLevel(logging.INFO)

@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 
 from api.gateway import Gateway
 from ingest.buffer import RETRY_AFTER_S
-from log_tables.cluster import topic_admin
+from log_tables.cluster.admin import topic_admin
 from log_tables.cluster.config import SETTINGS, TopicConfig
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import Topic, check_public, check_readable, check_writable, is_internal
@@ -206,7 +206,7 @@ async def topic_to_write(here: Gateway, name: str) -> Topic:
 
 
 def known_topic_to_write(here: Gateway, name: str) -> Topic:
-    """The same of one that was looked for (`know_names`)."""
+    """A topic to which a client may write, as known after `know_names`. Raises as `topic_to_write`."""
     check_writable(name)
     return _known(here, name)
 
@@ -221,7 +221,7 @@ async def topic_to_read(here: Gateway, name: str) -> Topic:
 
 
 def known_topic_to_read(here: Gateway, name: str) -> Topic:
-    """The same of one that was looked for (`know_names`)."""
+    """A topic whose records a client may read, as known after `know_names`. Raises as `topic_to_read`."""
     check_readable(name)
     return _known(here, name)
 

@@ -13,8 +13,8 @@ from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
 from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_coordinator import GroupCoordinator
+from coordinator.groups.sessions.tail_follower import TailFollower
 from coordinator.groups.shard_manager import ShardManager
-from coordinator.groups.tail_follower import TailFollower
 from ingest.buffer import Buffer
 from ingest.failure_log import FailureLog
 from ingest.loop_share import LoopShare

@@ -13,7 +13,7 @@ _SO_NWRITE = 0x1024
 
 
 class WriteBuffer:
-    """That of one connection. Times are those of the event loop."""
+    """The bytes that one connection has yet to send. Times are seconds of the event loop."""
 
     def __init__(self, transport: asyncio.Transport, now: float) -> None:
         self._transport, self.since = transport, now

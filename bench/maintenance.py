@@ -21,8 +21,8 @@ from jobs import retention, retype, segment_compaction
 from jobs.local_engine import LocalEngine
 from jobs.state import look
 from log_tables.clock import SystemClock, timer
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.layout import VALUE_ERROR, segment_base_offset
 from log_tables.store.store import open_store
 from log_tables.testing import FaultyStore

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 
 from bench.spark_load import TOPIC
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import OFFSET, VALUE, partition_directory, topic_directory
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns, int64s

@@ -11,7 +11,7 @@ from bench.cells import scratch
 from bench.contest import OURS, Results, Scale
 from bench.gateway import Gateway
 from bench.peers import Peers
-from coordinator.access.api_key import new_api_key
+from coordinator.access.authentication.api_key import new_api_key
 from log_tables.clock import SystemClock, timer
 from log_tables.cluster.access_record import Quota, quota_record, super_user_record
 from log_tables.cluster.cluster import Cluster

@@ -7,7 +7,7 @@ from bench.cells import Figures, body_file, scratch
 from bench.contest import OURS, Results, Scale
 from bench.gateway import Gateway
 from bench.peers import Peers
-from coordinator.access.api_key import new_api_key
+from coordinator.access.authentication.api_key import new_api_key
 from log_tables.cluster.access_record import acl_record
 from log_tables.cluster.acl import ANY, Acl, Operation, PatternType, Permission, ResourceType
 from log_tables.cluster.cluster import Cluster

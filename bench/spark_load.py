@@ -4,8 +4,8 @@ import pyarrow as pa
 
 from bench import load
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns
 from log_tables.store.store import open_store

@@ -19,8 +19,8 @@ from bench.gateway import Gateway
 from bench.peers import Peers
 from lakelog.cli.flights import COLUMNS, flight_rows, load_flights
 from log_tables.clock import timer
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.columns.declaration import parse
 from log_tables.partition.partition import Partition

@@ -25,8 +25,8 @@ from jobs.outcome import JobOutcome
 from jobs.segment_compaction import MergeStep
 from jobs.state import table_of
 from log_tables.clock import ManualClock, timer
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import log_directory
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import binary_array, input_batch_from_columns

@@ -40,7 +40,7 @@ class _Turn:
 
 
 class LoopShare:
-    """That of one gateway. Used on the event loop."""
+    """Shares the time of one gateway's event loop. Used on that loop."""
 
     def __init__(self) -> None:
         self._line = asyncio.Lock()

@@ -19,9 +19,9 @@ from jobs.state import (
     table_of,
 )
 from log_tables.clock import timer
+from log_tables.cluster.admin.sweep import sweep
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import pending_files
-from log_tables.cluster.sweep import sweep
 from log_tables.counts import counted
 from log_tables.errors import LakelogError
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS

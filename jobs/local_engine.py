@@ -113,5 +113,5 @@ class LocalEngine:
 
 
 def _cores() -> int:
-    """Those that this process may use, where the operating system says so."""
+    """The number of cores that this process may use, where the operating system tells it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,8 +9,8 @@ from jobs import housekeeping, key_compaction, retention, retype, segment_compac
 from jobs.engine import Engine, EngineChoice
 from jobs.outcome import JobOutcome
 from jobs.state import PartitionState, UnreadablePartition, fold_changed, look
+from log_tables.cluster.admin.run_log import JobRun, record_runs
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.run_log import JobRun, record_runs
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import CLUSTER_METADATA, MAINTENANCE
 

@@ -159,7 +159,7 @@ def _tiered(states: Iterable[PartitionState]) -> list[list[PartitionState]]:
 
 
 def _fold_remote(cluster: Cluster, states: list[PartitionState]) -> tuple[str, Mapping[str, int], str]:
-    """The same as `_fold` for the table over a topic in the remote root, from the `states`."""
+    """Fold the table over a topic in the remote root, from the `states`, as `_fold` does here."""
     topic, directory = states[0].topic, states[0].directory.rsplit("/", 1)[0]
     snapshots = {state.partition: state.remote for state in states if state.remote is not None}
     try:

@@ -12,11 +12,11 @@ from log_tables.version import VERSION
 
 if TYPE_CHECKING:
     from lakelog.client.async_client import AsyncClient
-    from lakelog.client.async_producer import AsyncProducer
     from lakelog.client.client import Client
-    from lakelog.client.consumer import Consumer
+    from lakelog.client.consumer.consumer import Consumer
     from lakelog.client.credential import Credential
-    from lakelog.client.producer import Producer
+    from lakelog.client.producer.async_producer import AsyncProducer
+    from lakelog.client.producer.producer import Producer
     from lakelog.client.serializers import json_deserializer, json_serializer
     from log_tables.errors import (
         AuthenticationFailed,
@@ -109,11 +109,11 @@ __version__ = VERSION
 
 _MODULES = {
     "AsyncClient": "lakelog.client.async_client",
-    "AsyncProducer": "lakelog.client.async_producer",
+    "AsyncProducer": "lakelog.client.producer.async_producer",
     "Client": "lakelog.client.client",
-    "Consumer": "lakelog.client.consumer",
+    "Consumer": "lakelog.client.consumer.consumer",
     "Credential": "lakelog.client.credential",
-    "Producer": "lakelog.client.producer",
+    "Producer": "lakelog.client.producer.producer",
     "Record": "log_tables.record",
     "TopicPartition": "log_tables.topic_partition",
     "json_deserializer": "lakelog.client.serializers",

@@ -56,11 +56,12 @@ def _is_test(module: str) -> bool:
 
 
 def _own_tests(module: str) -> Iterable[str]:
-    """The tests of one module; those of a module of tests are itself."""
+    """The tests of one module, in its room or the one around it; those of a module of tests are itself."""
     if module.startswith("tests."):
         return [_path(module)] if _is_test(module) else []
     room, _, noun = module.rpartition(".")
-    found = (ROOT / "tests" / room.replace(".", "/")).glob(f"test_{noun}*.py")
+    folder = ROOT / "tests" / room.replace(".", "/")
+    found = [path for each in (folder, folder.parent) for path in each.glob(f"test_{noun}*.py")]
     return [str(path.relative_to(ROOT)) for path in found]
 
 

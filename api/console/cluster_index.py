@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from api.client_topics import listed_topic, listed_topics
 from api.gateway import Gateway
-from coordinator.groups.group import Group
+from coordinator.groups.state.group import Group
 from ingest.pending_tasks import shared_task
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError

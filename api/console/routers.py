@@ -1,9 +1,9 @@
 """All routers of the console, for the application."""
 
-from api.console import (
+from api.console.drawing import files
+from api.console.pages import (
     access,
     export,
-    files,
     groups,
     login,
     maintenance,

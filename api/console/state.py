@@ -4,9 +4,9 @@ commands and queries in processes of their own.
 
 from starlette.requests import Request
 
-from api.console.child_process import CommandRunner
 from api.console.cluster_index import ClusterIndex
-from api.console.query_runner import QueryRunner
+from api.console.processes.child_process import CommandRunner
+from api.console.processes.query_runner import QueryRunner
 from api.gateway import Gateway
 from api.samples import SampleLog
 
@@ -25,6 +25,6 @@ class ConsoleState:
 
 
 def console(request: Request) -> ConsoleState:
-    """That of the gateway that serves `request`: `app.state.console`."""
+    """The state of the console at the gateway that serves `request`: `app.state.console`."""
     found: ConsoleState = request.app.state.console
     return found

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Listener:
-    """Of one gateway. Used on the event loop."""
+    """The listener of one gateway. Used on the event loop."""
 
     def __init__(
         self, here: Gateway, most: int, others: Callable[[], int], by_ip: Counter[str], secured: Secured

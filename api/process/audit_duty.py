@@ -14,7 +14,7 @@ from api.gateway import Gateway
 from coordinator.access.audit import Audit
 from coordinator.periodic_task import PeriodicTask
 from ingest.writer import Acks
-from log_tables.cluster.audit_log import append_events, append_request, keep_audit_topic
+from log_tables.cluster.admin.audit_log import append_events, append_request, keep_audit_topic
 from log_tables.cluster.audit_record import AuditRecord
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, TopicDeleted
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class AuditDuty:
-    """Of one gateway, on its event loop. Nothing happens at a gateway that does not audit."""
+    """Writes the audit of one gateway, on its event loop. It does nothing where nothing is audited."""
 
     def __init__(self, gateway: Gateway, last_attempt_s: float = LAST_ATTEMPT_S) -> None:
         self._gateway, self._clock, self._last_attempt_s = gateway, gateway.clock, last_attempt_s

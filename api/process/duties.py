@@ -17,8 +17,8 @@ from api.process.fold_duty import FoldDuty
 from api.process.lag_metrics import follow_lags
 from api.samples import SAMPLE_S, SampleLog
 from ingest.failure_log import FailureLog
+from log_tables.cluster.admin.sweep import sweep
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.sweep import sweep
 from log_tables.errors import StoreUnavailable
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.limits import ROOM_MIN_BYTES, TEMPORARY_MAX_AGE_MS

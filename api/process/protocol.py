@@ -32,7 +32,7 @@ from api.process.reserved import ReservedConnections
 from api.requests.credential import SUBJECT
 from api.requests.heads import ARRIVED, REFUSED, TRACE, heads
 from api.write_buffer import WriteBuffer
-from coordinator.access.certificate import subject
+from coordinator.access.authentication.certificate import subject
 from coordinator.access.host import network_of
 from ingest.request_trace import REQUEST_ID, RequestIds, RequestTrace, trace_of
 from log_tables.errors import LakelogError

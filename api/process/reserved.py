@@ -23,7 +23,7 @@ _FULL = "this gateway has as many connections as max_connections allows; close s
 
 
 class ReservedConnections:
-    """Those of one gateway. `failed` receives the code of each error that is answered here."""
+    """The reserved connections of one gateway. `failed` receives the code of each error answered here."""
 
     def __init__(self, failed: Callable[[int], None], access_log: AccessLog | None = None) -> None:
         self._failed, self._access_log = failed, access_log

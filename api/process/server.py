@@ -45,10 +45,10 @@ from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
 from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_coordinator import GroupCoordinator
-from coordinator.groups.session_manager import SessionManager
+from coordinator.groups.sessions.session_manager import SessionManager
+from coordinator.groups.sessions.tail_follower import TailFollower
 from coordinator.groups.shard_manager import ShardManager
-from coordinator.groups.tail_follower import TailFollower
-from coordinator.groups.transaction_coordinator import TransactionCoordinator
+from coordinator.groups.transactions.transaction_coordinator import TransactionCoordinator
 from coordinator.groups.wide_change import WideChange
 from ingest.buffer import Buffer
 from ingest.failure_log import FailureLog
@@ -57,8 +57,8 @@ from ingest.request_trace import RequestIds
 from ingest.settings import Settings
 from ingest.writer import Writer
 from log_tables.clock import Clock, SystemClock
+from log_tables.cluster.admin.remote_admin import set_remote_root
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.errors import InvalidConfig
 from log_tables.limits import HANDSHAKE_S, REQUEST_BYTES
 from log_tables.root.inspection import check_location

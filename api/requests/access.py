@@ -294,7 +294,7 @@ class Authorization:
 
 
 def authorization(request: Request) -> Authorization:
-    """That of `request`. Raises AuthenticationFailed without a principal."""
+    """The rights of `request`. Raises AuthenticationFailed without a principal."""
     here = gateway(request)
     return Authorization(here, context_of(request.scope), request.scope.get(CHANGED))
 

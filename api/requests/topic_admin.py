@@ -7,7 +7,7 @@ from api.client_topics import TopicDescription, check_partitions, describe_topic
 from api.gateway import Gateway
 from api.requests.access import Authorization
 from api.requests.strict_body import Listed, StrictBody
-from log_tables.cluster import topic_admin
+from log_tables.cluster.admin import topic_admin
 from log_tables.cluster.topic import check_writable
 
 

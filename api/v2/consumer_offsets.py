@@ -27,7 +27,7 @@ from api.wire.long_lists import free
 from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
 from api.wire.timestamp import microseconds
 from coordinator.groups.events import Heartbeat, OffsetAndMetadata
-from coordinator.groups.group import Group
+from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.partition.reader import PartitionReader
 from log_tables.topic_partition import TopicPartition

@@ -24,7 +24,7 @@ from api.v2.consumer_schema import FORMATS
 from api.v2.fetched import FetchedRecord, json_records
 from api.v2.paths import GroupName, InstanceName
 from api.wire.arrow import encode_stream, with_topic_partition
-from coordinator.groups.consumer_session import ConsumerSession, PlannedRead, PollResult
+from coordinator.groups.sessions.consumer_session import ConsumerSession, PlannedRead, PollResult
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import Damaged, InvalidArgument
 from log_tables.layout import OFFSET

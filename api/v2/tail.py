@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from api.gateway import Gateway
 from api.requests.credential import check_again
-from coordinator.groups.tail_follower import WAITS
+from coordinator.groups.sessions.tail_follower import WAITS
 from log_tables.errors import LakelogError
 from log_tables.partition.reader import PartitionReader
 

@@ -25,7 +25,7 @@ from api.v2.produce_schema import TRANSACTION_BODY
 from api.wire.offload import INLINE_MAX_BYTES, INLINE_MAX_ROWS, is_large, maybe_in_thread
 from api.wire.room import hold
 from api.wire.transaction import TransactionBody, TransactionTopics, decode_transaction
-from coordinator.groups.transaction_coordinator import TransactionRequest, TransactionResult
+from coordinator.groups.transactions.transaction_coordinator import TransactionRequest, TransactionResult
 from ingest.buffer import Room
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import AppendedRange, check_retry_key

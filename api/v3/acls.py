@@ -16,7 +16,7 @@ from api.requests.strict_body import Listed, StrictBody
 from api.v3.paths import ClusterId
 from coordinator.access.acl_argument import acl_from, filter_from
 from log_tables.cluster.acl import Acl
-from log_tables.cluster.security_admin import add_acls, remove_acls
+from log_tables.cluster.admin.security_admin import add_acls, remove_acls
 from log_tables.errors import InvalidArgument
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}", tags=["v3 acls"], route_class=StrictRoute)
@@ -93,7 +93,7 @@ Named = Annotated[Mapping[str, str | None], Depends(_named)]
 
 @router.get("/acls", summary="List ACLs", responses=error_responses(400, 404, 503))
 def list_acls(here: Here, request: Request, cluster: ClusterId, named: Named) -> Collection[AclView]:
-    """Those that match all parameters; one that is left out matches any."""
+    """List the ACLs that match all parameters; one that is left out matches any."""
     wanted = filter_from(named)
     here.cluster.refresh()
     found = sorted(filter(wanted.matches, here.cluster.metadata_log.access.acls))
@@ -134,7 +134,7 @@ def create_acls(here: Here, asked: Authorized, cluster: ClusterId, new: NewAcls)
 def delete_acls(
     here: Here, asked: Authorized, request: Request, cluster: ClusterId, named: Named
 ) -> DeletedAcls:
-    """Those that match all parameters, in one commit. The type of the resource, the type of the pattern, the
+    """Delete the ACLs that match all parameters, in one commit. The type of the resource, of the pattern, the
     operation and the permission have to be said, though each may be ANY.
     """
     for name in _SAID_TO_DELETE:

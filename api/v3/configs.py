@@ -13,8 +13,8 @@ from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import Listed, StrictBody
 from api.v3.paths import ClusterId, TopicName
+from log_tables.cluster.admin.topic_admin import alter_topic
 from log_tables.cluster.config import SETTINGS
-from log_tables.cluster.topic_admin import alter_topic
 from log_tables.errors import NotFound
 
 router = APIRouter(

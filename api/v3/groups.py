@@ -15,7 +15,7 @@ from api.requests.route_gateway import Here, gateway
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, ConsumerId, GroupId
 from coordinator.groups.classic.classic_group import ClassicState
-from coordinator.groups.group import Group, GroupMember
+from coordinator.groups.state.group import Group, GroupMember
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import UnknownPartition, UnknownTopic
 from log_tables.sql.lag import Lag, lag
@@ -220,7 +220,7 @@ async def get_lag(
 async def get_lag_summary(
     here: Here, asked: Authorized, request: Request, cluster: ClusterId, group: GroupId
 ) -> LagSummaryView:
-    """Of the topics that the caller may describe."""
+    """The lag of a group in the topics that the caller may describe."""
     found = await here.shard_manager.group(group)
     lags = await run_in_threadpool(_lags, here, found)
     records = {at: behind.records for at, (_, behind) in lags.items() if asked.describes(at.topic)}

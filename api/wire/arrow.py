@@ -107,7 +107,7 @@ def decode_stream(body: bytes, hold: Reserve) -> pa.RecordBatch:
 
 
 def open_stream(body: bytes, hold: Reserve, topics: bool = False) -> pa.RecordBatch:
-    """The same of a stream that may have no records, and with `topics` names the topic of each."""
+    """Open an Arrow stream that may have no records; with `topics` each record names its topic."""
     try:
         size = len(body) + check_stream(body)
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:

@@ -56,7 +56,7 @@ class _Marks(NamedTuple):
 
 
 def marks(body: bytes) -> Iterator[_Marks]:
-    """Those of `body`, some at a time, so that it takes little memory whatever they are."""
+    """The marks of `body`, some at a time, so that memory stays small."""
     if b"\\" in body:
         body = body.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     quotes = depth = 0

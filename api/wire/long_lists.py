@@ -68,7 +68,7 @@ class LongListDecoder(Generic[Item]):
         return found
 
     def items(self, text: bytes, span: _Span, name: str) -> list[Item]:
-        """Those of a list within `text`, which errors call by this `name`."""
+        """The items of the list at `span` of `text`; errors call it `name`."""
         found: list[Item] = []
         for begin, end, first in span.pieces():
             try:
@@ -162,7 +162,7 @@ def _spans(text: bytes, depth: int) -> list[_Span]:
 
 
 def _near(text: bytes, depth: int) -> _Marks:
-    """Those of `text`. Few of the commas are kept, as there may be very many."""
+    """The marks of `text` near `depth`. Few of the commas are kept, as there may be very many."""
     found, count, between = [], 0, 0
     for positions, kinds, depths in marks(text):
         is_between = (kinds == COMMA) & (depths == depth)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from coordinator.access.audit import Audit
-from coordinator.access.authenticator import Authenticator, Login
+from coordinator.access.authentication.authenticator import Authenticator, Login
 from coordinator.access.authorizer import Authorizer
 from coordinator.access.pending_requests import PendingRequests, requests_of
 from coordinator.access.principal import ANONYMOUS, Principal, RequestContext

@@ -51,7 +51,7 @@ class _Repeat:
 
 
 class Audit:
-    """Of one gateway. Thread-safe; nothing here waits for a store."""
+    """The audit of one gateway. Thread-safe; nothing here waits for a store."""
 
     def __init__(
         self,

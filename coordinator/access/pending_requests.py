@@ -77,7 +77,7 @@ class PendingRequests:
         self._go_on(places.name)
 
     def _wanted(self, principal: Principal, count: int, besides: int) -> PendingCount:
-        """Those that a request takes: one that counts for more than there may be gets all of them."""
+        """The places that a request takes. One that counts for more than all places takes all."""
         wanted = min(count, self._most - besides)
         return PendingCount(principal.name, wanted) if wanted > 0 else _NONE
 

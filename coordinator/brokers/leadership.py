@@ -40,7 +40,7 @@ _ById = tuple[str, int]
 
 
 class Leadership:
-    """Of one gateway. Used on the event loop."""
+    """The partitions that one gateway leads. Used on the event loop."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class PeerSecrets:
         return any(each in fingerprints for each in self._by_print)
 
     def strangers(self, brokers: Mapping[int, BrokerRecord], url: str) -> list[BrokerRecord]:
-        """Those that have none of the secrets, but for the gateway at `url`, and those that are leaving."""
+        """The brokers that hold none of these secrets, without the one at `url` and those that leave."""
         others = (each for each in brokers.values() if each.url != url and not each.leaving)
         return [each for each in others if not self.shares(each.peer_keys)]
 

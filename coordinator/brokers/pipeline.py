@@ -89,7 +89,7 @@ class _Line:
 
 
 class Pipeline:
-    """Of one gateway. Used on the event loop."""
+    """The appends that one gateway has under way. Used on the event loop."""
 
     def __init__(
         self,

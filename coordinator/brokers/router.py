@@ -38,7 +38,7 @@ Again = Callable[[int, Acks], Awaitable[None]]
 
 
 class Router:
-    """Of one gateway. Used on the event loop."""
+    """Sends the appends of one gateway to their leaders. Used on the event loop."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Router:
     async def append_forwarded(
         self, topic: Topic, partition: int, entries: Sequence[AppendRequest], acks: Acks, room: Room
     ) -> list[AppendOutcome]:
-        """The same for entries of one partition that another gateway has sent here: they go no further."""
+        """Append entries of one partition that another gateway has sent here: they go no further."""
         try:
             await self._leadership.become_leader(topic, partition, forwarded=True)
             parts = [(partition, entry) for entry in entries]

@@ -24,7 +24,6 @@ from coordinator.groups.classic.events import (
 )
 from coordinator.groups.classic.rebalance import rebalancing
 from coordinator.groups.events import Delete, OffsetAndMetadata
-from coordinator.groups.group import Group
 from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.group_wire import (
     Forwarded,
@@ -36,9 +35,10 @@ from coordinator.groups.group_wire import (
     encode_result,
 )
 from coordinator.groups.pending_answers import no_coordinator
-from coordinator.groups.session_manager import SessionManager
+from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
+from coordinator.groups.state.group import Group
 from coordinator.groups.wide_change import WideChange
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TypeVar
 
 from coordinator.access.principal import RequestContext
-from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import (
     Assign,
     Delete,
@@ -21,11 +20,12 @@ from coordinator.groups.events import (
     Start,
     Subscribe,
 )
-from coordinator.groups.group import Group, Member
-from coordinator.groups.session_manager import SessionManager
+from coordinator.groups.sessions.consumer_session import ConsumerSession, PollResult
+from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
-from coordinator.groups.transaction_coordinator import (
+from coordinator.groups.state.group import Group, Member
+from coordinator.groups.transactions.transaction_coordinator import (
     TransactionCoordinator,
     TransactionRequest,
     TransactionResult,

@@ -12,7 +12,7 @@ PATTERN_MAX_CHARS = 1_000
 
 
 def matching(pattern: str, names: Sequence[str]) -> list[str]:
-    """Those of `names` that `pattern` matches as a whole. Raises InvalidSubscription."""
+    """The `names` that `pattern` matches from end to end. Raises InvalidSubscription."""
     if not pattern or len(pattern) > PATTERN_MAX_CHARS:
         raise InvalidSubscription(
             f"a topic_pattern has 1 to {PATTERN_MAX_CHARS} characters, not {len(pattern)}; shorten it"

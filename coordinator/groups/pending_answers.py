@@ -8,7 +8,7 @@ from log_tables.errors import LakelogError, NotLeader
 
 
 class PendingAnswers:
-    """Those of one shard. Used on the event loop."""
+    """Answers of one shard that are held back. Used on the event loop."""
 
     def __init__(self) -> None:
         self._numbers = count(1)

@@ -23,13 +23,13 @@ from coordinator.groups.classic.events import (
     LeftMember,
     SyncGroup,
 )
-from coordinator.groups.classic_step import classic_step
 from coordinator.groups.events import Delete, Event, Tick, TopicsChanged, TopicState
-from coordinator.groups.group import Group
-from coordinator.groups.group_records import restore
-from coordinator.groups.noted_positions import make_durable, new_positions
 from coordinator.groups.pending_answers import PendingAnswers
-from coordinator.groups.step import step
+from coordinator.groups.state.classic_step import classic_step
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.noted_positions import make_durable, new_positions
+from coordinator.groups.state.step import step
 from coordinator.groups.topic_filter import TopicFilter
 from ingest.accumulator import Accumulator
 from log_tables.clock import Clock
@@ -155,7 +155,7 @@ class Shard:
         return after
 
     def apply_classic(self, group_id: str, event: ClassicEvent) -> Group:
-        """The same for an event of a classic group, which may end requests that are held."""
+        """Apply an event of a classic group, which may end requests that are held."""
         self.check_leading()
         before = self.group(group_id)
         after, records, answers = classic_step(before, event, self._now_ms(), self._limits)
@@ -268,7 +268,7 @@ class Shard:
             await asyncio.shield(done)
 
     async def wait_all_durable(self) -> None:
-        """The same for every group."""
+        """Wait until all changes of every group are durable."""
         for done in [*self._appended.values()]:
             await asyncio.shield(done)
 

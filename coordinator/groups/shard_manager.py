@@ -15,13 +15,13 @@ from coordinator.access.principal import RequestContext
 from coordinator.brokers.leadership import Leadership
 from coordinator.groups.classic.classic_group import ClassicLimits
 from coordinator.groups.events import TopicsChanged, TopicState
-from coordinator.groups.group import Group
-from coordinator.groups.group_records import restore
-from coordinator.groups.session_manager import SessionManager
+from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.shard import Shard
-from coordinator.groups.step import step
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.step import step
 from coordinator.groups.topic_filter import TopicFilter
-from coordinator.groups.transaction_coordinator import TransactionCoordinator
+from coordinator.groups.transactions.transaction_coordinator import TransactionCoordinator
 from coordinator.periodic_task import PeriodicTask
 from ingest.buffer import RETRY_AFTER_S
 from ingest.failure_log import FailureLog
@@ -29,11 +29,11 @@ from ingest.pending_tasks import PendingTasks, shared_task
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import COMPACT
 from log_tables.cluster.group_log import check_group_name, replay
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import LakelogError, NotLeader, QuotaReached, TopicExists, UnknownGroup
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS

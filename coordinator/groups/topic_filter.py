@@ -17,7 +17,7 @@ class TopicFilter:
         self._kept: dict[tuple[RequestContext, frozenset[str]], frozenset[str]] = {}
 
     def of(self, context: RequestContext, names: frozenset[str]) -> frozenset[str]:
-        """Those of `names` that `context` may read."""
+        """The `names` that `context` may read."""
         found = self._kept.get((context, names))
         if found is None:
             if len(self._kept) >= KEPT_MAX:

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
+from coordinator.groups.state.group import Group
 from ingest.loop_share import LoopShare
 from ingest.pending_tasks import PendingTasks, retrieve
 from ingest.wide import batched
@@ -15,7 +15,7 @@ Some = Sequence[TopicPartition]
 
 
 class WideChange:
-    """Those of one gateway. Used on the event loop."""
+    """The wide changes of one gateway. Used on the event loop."""
 
     def __init__(self, loop_share: LoopShare) -> None:
         self._share, self._going_on = loop_share, PendingTasks()

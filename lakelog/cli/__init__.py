@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakelog.cli import (
+from lakelog.cli.commands import (
     acl,
     bench,
     broker,

@@ -73,7 +73,7 @@ class Operations:
         return [*([_PRODUCER] if self.producer else []), *([_CONSUMER] if self.consumer else [])]
 
     def of(self, kind: ResourceType | None) -> list[Operation]:
-        """Those on resources of one type, or of any; none where no option says any.
+        """Operations on resources of type `kind` (None: any type); empty where no option names one.
 
         Raises InvalidArgument.
         """

@@ -24,7 +24,7 @@ def note_change(
     `name` is that of a resource, by default the cluster; `facts` have no secrets.
     """
     from log_tables.cluster.acl import CLUSTER_NAME
-    from log_tables.cluster.audit_log import append_events
+    from log_tables.cluster.admin.audit_log import append_events
     from log_tables.cluster.audit_record import AuditKind, AuditRecord
 
     record = AuditRecord(

@@ -172,7 +172,7 @@ def as_text(name: str, value: Any) -> dict[str, Any]:
 
 
 def as_text_row(row: dict[str, Any]) -> dict[str, Any]:
-    """The same of each field of a row."""
+    """Each field of a row as text."""
     return {key: text for name, value in row.items() for key, text in as_text(name, value).items()}
 
 

@@ -25,8 +25,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lakelog.cli.common import security_options
 from lakelog.client.client import Client
-from lakelog.client.delivery import Delivery
-from lakelog.client.producer import Producer
+from lakelog.client.producer.delivery import Delivery
+from lakelog.client.producer.producer import Producer
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_fold import fold

@@ -1,4 +1,4 @@
-"""The same as `Client`, for programs on an event loop."""
+"""`AsyncClient`: what `Client` does, for programs on an event loop."""
 
 import asyncio
 import ssl
@@ -110,7 +110,7 @@ class AsyncClient:
     async def read_tables(
         self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
     ) -> "AsyncGenerator[pa.Table]":
-        """The same as tables of RECORD_SCHEMA, about READ_BYTES each. The next one comes meanwhile."""
+        """Read a partition as tables of RECORD_SCHEMA of about READ_BYTES. The next one comes meanwhile."""
         ahead = None
         try:
             got = await self.perform(self.calls.read_on(topic, partition, offset, follow=follow))
@@ -137,7 +137,7 @@ class AsyncClient:
     async def post(
         self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float | None = None
     ) -> httpx.Response:
-        """The same for a POST."""
+        """POST `content` to `path`, once: the caller decides what a repeat means. Raises as `request`."""
         return await self.request("POST", path, timeout_s=timeout_s, content=content, headers=dict(headers))
 
     async def perform(self, call: Call[Result]) -> Result:

@@ -208,7 +208,7 @@ class Calls:
         return [_group(found) for found in listed]
 
     def group(self, group_id: str) -> Call[dict[str, Any]]:
-        """The same of one group, and its `members`: `member`, `client_id`, `host` and `partitions`. Raises
+        """Describe one group with its `members`: `member`, `client_id`, `host` and `partitions`. Raises
         UnknownGroup.
         """
         path, members = f"consumer-groups/{quoted(group_id)}", []

@@ -130,7 +130,7 @@ class Client:
     def read_tables(
         self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
     ) -> "Iterator[pa.Table]":
-        """The same as tables of RECORD_SCHEMA, about READ_BYTES each. The next one comes meanwhile."""
+        """Read a partition as tables of RECORD_SCHEMA of about READ_BYTES. The next one comes meanwhile."""
 
         def read_on(at: int | str) -> Fetched:
             return self.perform(self.calls.read_on(topic, partition, at, follow=follow))
@@ -158,7 +158,7 @@ class Client:
     def post(
         self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float | None = None
     ) -> httpx.Response:
-        """The same for a POST."""
+        """POST `content` to `path`, once: the caller decides what a repeat means. Raises as `request`."""
         return self.request("POST", path, timeout_s=timeout_s, content=content, headers=dict(headers))
 
     def perform(self, call: Call[Result]) -> Result:

@@ -32,7 +32,7 @@ class Credential:
 
     @classmethod
     def api_key_file(cls, path: str | os.PathLike[str]) -> "Credential":
-        """The same in a file, read at the first request, and again when the gateway refuses what it held."""
+        """An API key in a file, read at the first request and again when the gateway refuses the key."""
         return cls("", os.path.abspath(path))
 
     @classmethod

@@ -68,7 +68,7 @@ def _spark_type(name: str, declared: pa.Schema) -> DataType:
 
 
 def arrow_schema(columns: Sequence[str], declared: pa.Schema = NO_COLUMNS) -> pa.Schema:
-    """The same for Arrow: Spark takes batches of exactly this schema."""
+    """The Arrow schema of `columns`. Spark takes batches of exactly this schema."""
     types = {**{field.name: field.type for field in declared}, **_ARROW_TYPES}
     return pa.schema([pa.field(name, types[name]) for name in columns])
 

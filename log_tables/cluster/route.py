@@ -316,7 +316,7 @@ def _places(partitions: list[int]) -> list[tuple[int, Indexes]]:
 
 
 def _many_places(partitions: np.ndarray) -> list[tuple[int, Indexes]]:
-    """The same, for many."""
+    """Each of `partitions` (an array) with the places where it stands, ascending."""
     if (partitions == partitions[0]).all():  # sorting equal numbers is not free
         return [(int(partitions[0]), range(len(partitions)))]
     order = np.argsort(partitions, kind="stable")

@@ -327,7 +327,7 @@ def _same_time(made: Segment, newest: Segment) -> Iterator[str]:
 
 
 def _txns(before: Snapshot, commit: Commit) -> Iterator[str]:
-    """Those that nobody sets, those below 0, and those with a time that may not have one."""
+    """The txns of a commit that are wrong: set by nobody, below 0, or with a time where none may be."""
     for txn in commit.txns:
         producer = producer_of_txn(txn.app_id)
         if producer is None and txn.app_id not in _NAMED:

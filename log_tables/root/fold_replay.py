@@ -71,7 +71,7 @@ class _Replay:
 
 
 def check_remote_fold(store: Store, directory: str, count: int, cluster_id: str) -> Iterator[str]:
-    """The same as `check_fold` in the remote root of a cluster, where the next run of jobs makes a table that
+    """`check_fold` in the remote root of a cluster, where the next run of jobs makes a table that
     is not there.
     """
     if any(True for _ in store.list(f"{log_directory(directory)}/")):

@@ -56,7 +56,7 @@ class _Found:
     error: LakelogError | None = None
 
     def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches, each of which is noted before it is given. Raises as they do."""
+        """Give on `batches`, each noted before. Raises as they do."""
         try:
             for batch in batches:
                 offsets = int64s(batch.column(OFFSET))

@@ -91,8 +91,7 @@ def groups(inputs: Sequence[Segment], segment_bytes: int) -> Iterator[tuple[Segm
 
 
 def latest_offsets(keys: pa.Array | pa.ChunkedArray, offsets: np.ndarray) -> np.ndarray:
-    """Of records with these keys and offsets (int64), in any order: the offsets of the newest of each key,
-    ascending.
+    """The offsets of the newest record of each key, ascending; `offsets` are int64, in any order.
 
     The newest record of each key must be among them.
     """

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 
-from log_tables.cluster.audit_log import AUDIT_SCHEMA, audit_batches, audit_table
+from log_tables.cluster.admin.audit_log import AUDIT_SCHEMA, audit_batches, audit_table
+from log_tables.cluster.admin.run_log import RUNS_SCHEMA, runs_table
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.run_log import RUNS_SCHEMA, runs_table
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, group_offsets, lag_table, offsets_table
 from log_tables.sql.table_access import TableAccess
 
@@ -25,7 +25,7 @@ SYSTEM_TABLES: Mapping[str, pa.Schema] = {
 def system_tables(
     cluster: Cluster, names: Collection[str], access: TableAccess | None = None
 ) -> dict[str, pa.Table]:
-    """Those of SYSTEM_TABLES that `names` names; those of consumer groups from one look at them. Blocking.
+    """The SYSTEM_TABLES in `names`; consumer groups are read once for all of them. Blocking.
 
     Of groups they have the rows that `access` shows, all without it. The topics are as last refreshed. Raises
     CorruptLog, CorruptSegment, StoreUnavailable.

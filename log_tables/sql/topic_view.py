@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 from datafusion import DataFrame, Expr, SessionContext, col, udf
 
-from log_tables.cluster.audit_log import AUDIT_SCHEMA, corrupt_event
+from log_tables.cluster.admin.audit_log import AUDIT_SCHEMA, corrupt_event
 from log_tables.cluster.audit_record import row_of
 from log_tables.layout import KEY, KEY_TEXT, OFFSET, TIMESTAMP, VALUE, VALUE_TEXT
 from log_tables.sql.scan import Failures, TopicScan

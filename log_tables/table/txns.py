@@ -201,7 +201,7 @@ class Txns(Mapping[str, Txn]):
         return _sorted(*map(np.concatenate, zip(self._columns, added, strict=True)))
 
     def lasting(self) -> Iterator[Txn]:
-        """Those that are never forgotten."""
+        """The txns that are never forgotten."""
         codes, versions, times = self._whole()
         lasting = times == _NEVER
         yield from (txn for txn in self._named.values() if txn.last_updated is None)

@@ -14,8 +14,8 @@ import pytest
 
 from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.versions import ApiVersionsRequest
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.store.store import open_store
 from tests.kit.cli import FAILED
 from tests.kit.gateway import RunningGateway, running_gateway

@@ -18,7 +18,7 @@ from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataReques
 from coordinator.access.principal import Principal
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.access_record import Quota, quota_record
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import create_topic
 from tests.kit.kafka_asking import Asker, asker
 from tests.kit.kafka_served import KafkaServed, kafka_served
 from tests.kit.secured import Secured, bearer, everything

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ HTTP = (DOCS / "http.md").read_text()
 FORMAT = (DOCS / "FORMAT.md").read_text()
 OPERATING = (DOCS / "operating.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+MAP = (ROOT / "ARCHITECTURE.md").read_text()
+SOURCES = sorted(source for marker in ROOT.glob("*/py.typed") for source in marker.parent.rglob("*.py"))
 DAY_S = 24 * 60 * 60
 METHODS = "GET|POST|PUT|PATCH|DELETE"
 
@@ -183,7 +186,7 @@ def chain_of(package: str) -> list[str]:
 
 def mapped() -> dict[str, list[str]]:
     """The files of every package, in the order of the map: those of a folder itself, and of its rooms."""
-    text = section((ROOT / "ARCHITECTURE.md").read_text(), "Rooms")
+    text = section(MAP, "Rooms")
     found: dict[str, list[str]] = {}
     for folder in re.findall(r"^### (\w+)$", text, re.MULTILINE):
         for room, _, files in rows(section(text, folder)):
@@ -315,3 +318,23 @@ def test_nothing_tells_to_install_lakelog_from_a_registry() -> None:
     sources = [*PAGES, *(path for room in ("api", "jobs", "lakelog") for path in (ROOT / room).rglob("*.py"))]
     found = [path.name for path in sources if FROM_A_REGISTRY.search(path.read_text())]
     assert not found
+
+
+def test_the_map_names_files_classes_and_functions_that_exist() -> None:
+    files = [str(source.relative_to(ROOT)) for source in SOURCES]
+    modules: dict[str, str] = defaultdict(str)
+    for source in SOURCES:
+        modules[source.stem] += source.read_text()
+    everything = "".join(modules.values())
+    for name in re.findall(r"`([\w./]+)`", re.sub(r"^```.*?^```", "", MAP, flags=re.MULTILINE | re.DOTALL)):
+        if name.endswith(".py"):
+            assert any(f"/{file}".endswith(f"/{name}") for file in files), name
+        elif (
+            re.fullmatch(r"\w+\.\w+", name)
+            and not (ROOT / name.split(".")[0]).is_dir()
+            and "toml" not in name
+        ):
+            owner, member = name.split(".")
+            text = modules.get(owner, everything)
+            assert owner in modules or re.search(rf"^class {owner}\b", everything, re.MULTILINE), name
+            assert re.search(rf"\b(?:def|class) {member}\b|^ *{member}\b *[:=]", text, re.MULTILINE), name

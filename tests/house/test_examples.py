@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from examples import delays_by_day, latest_by_plane, topic_to_topic, with_names
 from lakelog.client.client import Client
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from lakelog.cli import app
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch

@@ -11,8 +11,8 @@ from ingest.commit_budget import REQUESTS_PER_COMMIT, commit_budget
 from ingest.settings import Settings
 from ingest.writer import Acks, Appended, Writer
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import topic_directory
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch

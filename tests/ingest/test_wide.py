@@ -17,10 +17,10 @@ from coordinator.brokers.router import Router
 from ingest.settings import Settings
 from ingest.wide import Wide
 from ingest.writer import CLAIM_THREADS, Acks, Appended, AppendOutcome
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.route import SentRecords
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.layout import partition_directory
 from log_tables.limits import PART_BYTES
 from log_tables.partition.partition import AppendRequest

@@ -15,9 +15,9 @@ from ingest.buffer import Buffer
 from ingest.settings import Settings
 from ingest.writer import Acks, Appended, AppendOutcome, Writer
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import NotLeader, TopicDeleted, UnknownTopic
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch

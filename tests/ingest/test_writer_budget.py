@@ -9,9 +9,9 @@ from ingest.buffer import Buffer
 from ingest.settings import Settings
 from ingest.writer import Acks, Appended, Writer
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import BufferFull
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.partition.partition import AppendRequest, ProducerStamp

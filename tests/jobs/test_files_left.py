@@ -6,8 +6,8 @@ from pathlib import Path
 from jobs import housekeeping, segment_compaction
 from jobs.maintenance import Job, Maintenance
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import commit_version, segment_base_offset
 from log_tables.limits import LOG_RETENTION_MS, REPLACED_FILE_RETENTION_MS
 from log_tables.partition.partition import Partition

@@ -13,11 +13,11 @@ from jobs.maintenance import JOBS, Maintenance
 from jobs.outcome import JobOutcome
 from jobs.state import look
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.group_log import Intent, IntentKey, encode
-from log_tables.cluster.remote_admin import set_remote_root
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.cluster.topic_fold import begin_again
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS, TIDY_TOMBSTONES

@@ -13,9 +13,9 @@ from jobs.key_compaction import ShuffleLimits
 from jobs.outcome import OVERTAKEN
 from jobs.state import PartitionState, look
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.layout import CLUSTER_METADATA
 from log_tables.limits import REPLAY_SEGMENT_RECORDS
 from log_tables.partition.partition import AppendRequest, Partition

@@ -14,8 +14,8 @@ from jobs.engine import Engine
 from jobs.maintenance import JOBS, Job, Maintenance, jobs_named
 from jobs.outcome import OVERTAKEN, JobOutcome
 from log_tables.clock import ManualClock
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import alter_topic, create_topic, delete_topic
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE
 from log_tables.limits import LOG_RETENTION_MS

@@ -19,9 +19,9 @@ import pytest
 
 from jobs.maintenance import JOBS
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.topic_admin import alter_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
-from log_tables.cluster.topic_admin import alter_topic
 from log_tables.columns.declaration import parse
 from log_tables.layout import MAINTENANCE
 from log_tables.partition.partition import Partition

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import SystemClock, timer
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.root.fsck import check
 from log_tables.store.local import LocalStore
 from log_tables.store.store import open_store

@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs import key_compaction, segment_compaction, tiering
-from lakelog.client.consumer import Consumer
+from lakelog.client.consumer.consumer import Consumer
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.run_log import runs_table
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
-from log_tables.cluster.run_log import runs_table
 from log_tables.layout import MAINTENANCE
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store

@@ -11,8 +11,8 @@ from jobs import tiering
 from jobs.outcome import GONE, JobOutcome
 from jobs.state import look
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import add_partitions, alter_topic, delete_topic
 from log_tables.cluster.topic_fold import begin_again, fold
 from log_tables.layout import log_directory
 from log_tables.root.fsck import check

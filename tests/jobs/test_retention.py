@@ -12,8 +12,8 @@ from jobs.outcome import GONE, JobOutcome
 from jobs.retention import ExpireStep
 from jobs.state import PartitionState, look
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.record import timestamp_text
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store

@@ -15,9 +15,9 @@ from jobs.maintenance import jobs_named
 from jobs.outcome import OVERTAKEN
 from jobs.state import PartitionState
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.columns.declaration import parse
 from log_tables.root.fsck import check
 from log_tables.segments.digest import Digest

@@ -7,8 +7,8 @@ import pytest
 from jobs import housekeeping
 from jobs.state import NOT_FOLDED, look
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, TOMBSTONE_RETENTION_MS
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store

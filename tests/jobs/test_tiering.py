@@ -9,7 +9,7 @@ from jobs import tiering
 from jobs.state import PartitionState, look
 from jobs.tiering import MoveStep
 from log_tables.clock import ManualClock
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import create_topic
 from tests.kit.engines import in_process
 from tests.kit.partitions import append_each, held
 from tests.kit.states import NOW_MS, a_segment, a_state, aged, bases

@@ -7,8 +7,12 @@ which may arrive late, after its sender is dead or has lost the group. What arri
 from collections import Counter
 from collections.abc import Sequence
 
-from coordinator.groups import transaction_state
-from coordinator.groups.append_events import (
+from coordinator.groups.events import Applied, Transact
+from coordinator.groups.state import transaction_state
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.transaction_state import TransactionState
+from coordinator.groups.transactions.append_events import (
     Answered,
     Append,
     AppendFailed,
@@ -25,13 +29,9 @@ from coordinator.groups.append_events import (
     TopicGone,
     Wait,
 )
-from coordinator.groups.append_queue import AppendQueue, step
-from coordinator.groups.applier import StagedReader
-from coordinator.groups.events import Applied, Transact
-from coordinator.groups.group import Group
-from coordinator.groups.group_records import restore
-from coordinator.groups.partition_append import PartitionAppend, appends_of
-from coordinator.groups.transaction_state import TransactionState
+from coordinator.groups.transactions.append_queue import AppendQueue, step
+from coordinator.groups.transactions.applier import StagedReader
+from coordinator.groups.transactions.partition_append import PartitionAppend, appends_of
 from ingest.writer import Appended, AppendOutcome
 from log_tables.clock import ManualClock
 from log_tables.cluster.group_log import IntentKey, Records, TransactionsKey, TransactionsValue

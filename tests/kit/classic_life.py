@@ -21,8 +21,8 @@ from coordinator.groups.classic.events import (
     SyncAnswer,
     SyncGroup,
 )
-from coordinator.groups.classic_step import classic_step
 from coordinator.groups.events import OffsetAndMetadata
+from coordinator.groups.state.classic_step import classic_step
 from log_tables.errors import (
     FencedInstanceId,
     LakelogError,

@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 import pyarrow as pa
 
-from lakelog.client.membership import Membership
+from lakelog.client.consumer.membership import Membership
 from log_tables.errors import NotAssigned, OutcomeUnknown, UnknownMember, Unreachable
 from log_tables.record import POLL_SCHEMA
 from log_tables.topic_partition import TopicPartition

@@ -21,11 +21,11 @@ from coordinator.groups.classic.events import (
     SyncAnswer,
     SyncGroup,
 )
-from coordinator.groups.classic_step import classic_step
 from coordinator.groups.events import OffsetAndMetadata, TopicsChanged
-from coordinator.groups.group import Group
-from coordinator.groups.group_records import restore
-from coordinator.groups.step import step
+from coordinator.groups.state.classic_step import classic_step
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.step import step
 from log_tables.cluster.group_log import ClassicValue, Records
 from log_tables.errors import LakelogError, MemberIdRequired
 from tests.kit.driven_group import T0, TWO

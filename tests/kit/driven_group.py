@@ -10,9 +10,9 @@ from coordinator.groups.events import (
     TopicsChanged,
     TopicState,
 )
-from coordinator.groups.group import Group, Member, Partitions
-from coordinator.groups.group_records import restore
-from coordinator.groups.step import step
+from coordinator.groups.state.group import Group, Member, Partitions
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.step import step
 from log_tables.cluster.group_log import (
     MemberConfig,
     Records,

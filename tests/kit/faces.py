@@ -11,8 +11,8 @@ from typing import Any, Self, cast
 import httpx
 
 from lakelog import AsyncClient, AsyncProducer, Client, Producer
-from lakelog.client.async_producer import AsyncDelivery
-from lakelog.client.delivery import RecordMetadata
+from lakelog.client.producer.async_producer import AsyncDelivery
+from lakelog.client.producer.delivery import RecordMetadata
 
 FACES = ["threads", "loop"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from log_tables.clock import Clock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.segments import rewrite
 from log_tables.store.store import Store, open_store
 from log_tables.table.commit import Add, read_commit

@@ -23,7 +23,7 @@ IMPORTED = (
     "api.process.workers",
     "jobs.maintenance",
     "lakelog.cli.maintainer",
-    "lakelog.cli.serve",
+    "lakelog.cli.commands.serve",
     "uvicorn.lifespan.on",
     "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.httptools_impl",

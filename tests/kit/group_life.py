@@ -20,9 +20,9 @@ from coordinator.groups.events import (
     Transact,
     Unsubscribe,
 )
-from coordinator.groups.group import NOTHING, Group, Member, Partitions
-from coordinator.groups.group_records import restore
-from coordinator.groups.step import step
+from coordinator.groups.state.group import NOTHING, Group, Member, Partitions
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.step import step
 from log_tables.cluster.group_log import OffsetValue, Records
 from log_tables.topic_partition import TopicPartition
 from tests.kit.group_checks import GROUP, check_owners, check_restored, check_shared, check_step, is_forgotten

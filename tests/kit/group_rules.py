@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from coordinator.groups.assignment import Assignment, Subscriptions
+from coordinator.groups.state.assignment import Assignment, Subscriptions
 from log_tables.topic_partition import TopicPartition
 
 

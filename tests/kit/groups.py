@@ -1,8 +1,8 @@
 """What groups have committed, written to `__consumer_offsets` as a coordinator does it, without one."""
 
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Key, OffsetKey, OffsetValue, Value, encode
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import input_batch

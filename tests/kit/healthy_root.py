@@ -4,7 +4,18 @@ from pathlib import Path
 
 from log_tables.clock import SystemClock
 from log_tables.cluster.acl import Acl, Operation, PatternType, Permission, ResourceType
-from log_tables.cluster.audit_log import append_events, keep_audit_topic
+from log_tables.cluster.admin.audit_log import append_events, keep_audit_topic
+from log_tables.cluster.admin.security_admin import (
+    add_acls,
+    add_api_key,
+    add_super_user,
+    enable_security,
+    note_uses,
+    remove_acls,
+    revoke_api_keys,
+    set_quota,
+)
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.cluster.audit_record import AuditKind, AuditRecord
 from log_tables.cluster.credential import ApiKeyRecord
 from log_tables.cluster.credential_log import create_credentials
@@ -27,17 +38,6 @@ from log_tables.cluster.group_log import (
     Value,
     encode,
 )
-from log_tables.cluster.security_admin import (
-    add_acls,
-    add_api_key,
-    add_super_user,
-    enable_security,
-    note_uses,
-    remove_acls,
-    revoke_api_keys,
-    set_quota,
-)
-from log_tables.cluster.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS

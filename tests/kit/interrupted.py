@@ -8,9 +8,9 @@ import signal
 
 from jobs.engine import EngineGone
 from jobs.spark_engine import SparkEngine
+from lakelog.cli.commands.maintain import _stopping
 from lakelog.cli.common import print_json
 from lakelog.cli.engine import session
-from lakelog.cli.maintain import _stopping
 
 
 def main() -> None:

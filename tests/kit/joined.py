@@ -5,9 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 from log_tables.clock import Clock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import LakelogError
 from log_tables.store.store import open_store
 from log_tables.topic_table.topic_snapshot import TopicSnapshot

@@ -10,10 +10,10 @@ from jobs.engine import Engine
 from jobs.maintenance import JOBS, Job, Maintenance
 from jobs.outcome import JobOutcome
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.root_location import note_location
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.access.api_key import new_api_key
+from coordinator.access.authentication.api_key import new_api_key
 from log_tables.clock import SystemClock
 from log_tables.cluster.access_record import security_record, super_user_record
 from log_tables.cluster.cluster import Cluster

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import httpx
 
-from coordinator.access.api_key import new_api_key
-from coordinator.access.scram import new_scram_user
+from coordinator.access.authentication.api_key import new_api_key
+from coordinator.access.authentication.scram import new_scram_user
 from log_tables.cluster.access_record import acl_record, security_record, super_user_record
 from log_tables.cluster.acl import ANY, CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from log_tables.cluster.cluster import Cluster

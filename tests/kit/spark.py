@@ -20,8 +20,8 @@ from lakelog.spark.source.batch import BatchReader
 from lakelog.spark.source.slices import Slice
 from lakelog.spark.source.stream import StreamReader
 from log_tables.clock import Clock, SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.layout import log_directory
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch

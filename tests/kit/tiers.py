@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from log_tables.clock import Clock
+from log_tables.cluster.admin.remote_admin import set_remote_root
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.topic_fold import fold_remote
 from log_tables.layout import REMOTE_MARK
 from log_tables.partition.partition import Partition

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.partition.partition import Partition
 from log_tables.root.fsck import check

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from coordinator.groups.events import OffsetAndMetadata, TopicState
-from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
-from coordinator.groups.transaction_coordinator import (
+from coordinator.groups.state.group import Group
+from coordinator.groups.transactions.transaction_coordinator import (
     TransactionCoordinator,
     TransactionRequest,
     TransactionResult,
@@ -19,10 +19,10 @@ from ingest.buffer import Buffer, Room
 from ingest.settings import Settings
 from ingest.writer import Acks, AppendOutcome, Writer
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import AppendedRange
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import AppendRequest

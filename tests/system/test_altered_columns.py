@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.layout import VALUE_ERROR
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch

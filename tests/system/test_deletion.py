@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.sweep import sweep
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.errors import CorruptLog, TopicDeleted, UnknownPartition, UnknownTopic
 from log_tables.layout import TXN_LEADER, TXN_LOG_START, checkpoint_path, commit_path
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS

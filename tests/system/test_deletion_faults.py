@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import OutcomeUnknown, StoreUnavailable, TopicExists, UnknownTopic
 from log_tables.layout import commit_path
 from log_tables.limits import LOG_RETENTION_MS

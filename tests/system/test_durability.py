@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import add_partitions, create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import add_partitions, create_topic, delete_topic
 from log_tables.errors import (
     AlreadyExists,
     InvalidArgument,

@@ -15,14 +15,14 @@ import pytest
 
 from api.process.server import gateway_of
 from coordinator.groups.events import Assign, Join, OffsetAndMetadata
-from coordinator.groups.group_records import restore
-from coordinator.groups.noted_positions import NotedPosition, make_durable
-from coordinator.groups.transaction_coordinator import TransactionRequest
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.noted_positions import NotedPosition, make_durable
+from coordinator.groups.transactions.transaction_coordinator import TransactionRequest
 from ingest.settings import Settings
 from log_tables.clock import ManualClock, SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig, replay
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import OutcomeUnknown, Retriable, StoreUnavailable
 from log_tables.layout import CONSUMER_OFFSETS, commit_path
 from log_tables.partition.partition import Partition

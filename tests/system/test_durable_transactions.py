@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from coordinator.groups.events import OffsetAndMetadata
-from coordinator.groups.transaction_coordinator import TransactionRequest
+from coordinator.groups.transactions.transaction_coordinator import TransactionRequest
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import OffsetKey, committed_offsets, pending_files
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import AppendRequest

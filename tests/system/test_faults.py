@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import OutcomeUnknown, Retriable, TopicExists
 from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.root.fsck import check

@@ -13,7 +13,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import create_topic
 from tests.kit.kafka import KafkaGateway, kafka_gateway, librdkafka_producer
 from tests.kit.secured import Secured, acl
 from tests.kit.support import WAIT_S, wait_until

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.partition.sequencer import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store

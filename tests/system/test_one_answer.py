@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from lakelog.cli import app
 from lakelog.client.client import Client
-from lakelog.client.consumer import Consumer
-from lakelog.client.producer import Producer
+from lakelog.client.consumer.consumer import Consumer
+from lakelog.client.producer.producer import Producer
 from lakelog.spark.sink.task import route
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster

@@ -15,9 +15,9 @@ from api.process.app import create_app
 from api.process.server import open_gateway
 from api.requests.body import WithBody
 from ingest.settings import Settings
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.layout import STAGING, log_directory, partition_directory, topic_directory
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.groups.events import Delete, OffsetAndMetadata
-from coordinator.groups.transaction_coordinator import (
+from coordinator.groups.transactions.transaction_coordinator import (
     TransactionRequest,
 )
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import AppendedRange
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import Conflict, InvalidArgument, OutcomeUnknown, PutRefused, Retriable
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.root.fsck import check

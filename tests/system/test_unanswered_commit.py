@@ -14,12 +14,12 @@ from api.gateway import Gateway
 from api.process.app import create_app
 from api.process.server import open_gateway
 from api.requests.body import WithBody
-from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Assign, Join, Seek
+from coordinator.groups.sessions.consumer_session import ConsumerSession, PollResult
 from ingest.settings import Settings
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import log_directory
 from log_tables.store.store import open_store
 from log_tables.testing import Fault, FaultyStore

@@ -12,11 +12,11 @@ from jobs import housekeeping
 from jobs.maintenance import Maintenance, jobs_named
 from log_tables.clock import ManualClock
 from log_tables.cluster import group_log
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent, IntentKey, pending_files
 from log_tables.cluster.metadata_log import TopicRecord
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.errors import TopicExists, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, STAGING
 from log_tables.partition.partition import AppendRequest, Partition

@@ -8,8 +8,8 @@ import pytest
 
 from jobs.state import look
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import fold, fold_remote
 from log_tables.errors import AlreadyExists
 from log_tables.layout import checkpoint_path

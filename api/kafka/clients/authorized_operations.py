@@ -40,7 +40,7 @@ _OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
 def authorized_operations(
     client: Client, kind: ResourceType, name: str = CLUSTER_NAME, *, asked: bool = True
 ) -> int:
-    """Those of `client`, or NOT_ASKED."""
+    """The operations that `client` may do, as bits, or NOT_ASKED."""
     if not asked:
         return NOT_ASKED
     return sum(1 << _BITS[each] for each in _OPERATIONS[kind] if client.is_open_to(each, kind, name))

@@ -7,7 +7,7 @@ from api.kafka.clients.errors import error_code
 from api.kafka.clients.read_ahead import ReadAhead
 from api.kafka.clients.sasl_session import SaslSession
 from coordinator.access.access import Access
-from coordinator.access.authenticator import Login
+from coordinator.access.authentication.authenticator import Login
 from coordinator.access.pending_requests import PendingCount
 from coordinator.access.principal import ANONYMOUS, RequestContext
 from coordinator.access.quota_manager import DELAY_MAX_S, QuotaKind
@@ -106,7 +106,7 @@ class Client:
 
     @property
     def fetch_max_bytes(self) -> int:
-        """Of one answer with records: FETCH_QUOTA_S of its quota."""
+        """Bytes of records in one answer at most: what its quota allows in FETCH_QUOTA_S."""
         if self.login is None:
             return KAFKA_ANSWER_MAX_BYTES
         rate = self.access.quotas.rate(self.login.principal, QuotaKind.CONSUMER_BYTES)

@@ -147,5 +147,5 @@ def said(
 
 
 def group_error_code(error: LakelogError) -> ErrorCode:
-    """The same for a request to a group."""
+    """The code of `error` in the answer to a request to a group."""
     return next(_GROUP_CODES[kind] for kind in type(error).__mro__ if kind in _GROUP_CODES)

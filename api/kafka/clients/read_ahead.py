@@ -105,7 +105,7 @@ class _PendingRead:
 
 
 class ReadAhead:
-    """Of one connection, with room for what is read in `buffer`. Used on the event loop."""
+    """Reads ahead for one connection; what it reads takes room in `buffer`. Used on the event loop."""
 
     def __init__(self, buffer: Buffer, share: str) -> None:
         self._buffer, self._share = buffer, share

@@ -4,8 +4,8 @@ PLAIN brings what HTTP Basic does: the name and password of a user, or the id an
 """
 
 from coordinator.access.access import Access
-from coordinator.access.authenticator import PLAIN, Login, basic_header
-from coordinator.access.scram_server import ScramServer
+from coordinator.access.authentication.authenticator import PLAIN, Login, basic_header
+from coordinator.access.authentication.scram_server import ScramServer
 from log_tables.errors import AuthenticationFailed, QuotaReached
 
 _WRONG = "the name or the password is not right; check them"

@@ -48,7 +48,7 @@ _NOTHING = EncodedAnswer([], {})
 
 
 class AnswerLine:
-    """Of one connection. Used on the event loop."""
+    """The answers of one connection, in order. Used on the event loop."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class AnswerWriter:
-    """That of one connection. Times are those of the event loop."""
+    """Writes the answers of one connection. Times are seconds of the event loop."""
 
     def __init__(self, transport: asyncio.Transport, share: str, room: Room, now: float) -> None:
         """`share` names the connection; `room` is held until the client has its answers."""

@@ -38,7 +38,7 @@ class Watched(Protocol):
 
 
 class Connections:
-    """Of one gateway. Used on the event loop."""
+    """The connections of one gateway. Used on the event loop."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Connections:
         return len(self._open)
 
     def each(self) -> list[Watched]:
-        """Those that are open."""
+        """Each open connection."""
         return [*self._open]
 
     def authenticated(self, connection: Watched) -> None:

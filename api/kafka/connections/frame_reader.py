@@ -23,7 +23,7 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Of one connection. Times are those of the event loop."""
+    """Reads the requests of one connection. Times are seconds of the event loop."""
 
     def __init__(self, buffer: Buffer, share: str, now: float) -> None:
         """A large frame takes room in `buffer`, in its `share`."""
@@ -49,7 +49,7 @@ class FrameReader:
 
     @property
     def size_bytes(self) -> int:
-        """Those of the request that begins, if it `needs_room`."""
+        """The bytes of the request that begins, if it `needs_room`."""
         return self._size
 
     @property

@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class RequestLine:
-    """Of one connection. Used on the event loop."""
+    """The requests of one connection, in order. Used on the event loop."""
 
     def __init__(
         self,

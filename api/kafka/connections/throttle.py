@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class Throttle:
-    """That of one connection. Used on the event loop."""
+    """Delays one connection. Used on the event loop."""
 
     def __init__(self, begun: Callable[[], None], ended: Callable[[], None]) -> None:
         """Both are called when it is so."""

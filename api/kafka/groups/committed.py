@@ -34,7 +34,7 @@ from api.kafka.protocol.messages.offsets import (
 from api.kafka.protocol.notation import ZERO_UUID, has_more
 from coordinator.groups.classic.events import CommitOffsets
 from coordinator.groups.events import OffsetAndMetadata
-from coordinator.groups.group import Group
+from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import LakelogError
 from log_tables.limits import KAFKA_INLINE_ELEMENTS

@@ -25,7 +25,7 @@ from api.kafka.protocol.messages.groups import (
 )
 from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.classic.consumer_protocol import encode_assignment, encode_subscription
-from coordinator.groups.group import Group
+from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import LakelogError
 

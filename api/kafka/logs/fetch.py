@@ -29,7 +29,7 @@ from api.kafka.protocol.primitives import Fragments
 from api.kafka.records.batch_header import HEADER_BYTES
 from api.kafka.records.compression import Compression
 from coordinator.access.quota_manager import QuotaKind
-from coordinator.groups.tail_follower import WAITS
+from coordinator.groups.sessions.tail_follower import WAITS
 from ingest.loop_share import to_its_end
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic

@@ -57,7 +57,7 @@ async def list_offsets(
 async def _of_topic(
     door: Door, client: Client, name: str, asked: Sequence[ListOffsetsPartition]
 ) -> list[ListOffsetsPartitionResponse]:
-    """Of each partition that is asked for, once for each time."""
+    """The answers for one topic: one for each partition and time that is asked for."""
     share = door.here.loop_share
     try:
         client.check(Operation.DESCRIBE, ResourceType.TOPIC, name)

@@ -122,12 +122,12 @@ def fields_of(struct: type[Struct]) -> tuple[Field, ...]:
 
 
 def fields_in(struct: type[Struct], version: int) -> list[Field]:
-    """Those that `version` has, and that are not tagged."""
+    """The fields of `struct` in `version`, without tagged ones."""
     return [field for field in fields_of(struct) if field.tag is None and field.versions.include(version)]
 
 
 def tagged_in(struct: type[Struct], version: int) -> list[Field]:
-    """Those that `version` has and that are tagged, by their tags, which is their order on the wire."""
+    """The tagged fields of `struct` in `version`, by tag: their order on the wire."""
     tagged = [field for field in fields_of(struct) if field.tag is not None]
     return sorted(
         (field for field in tagged if field.versions.include(version)), key=lambda field: field.tag or 0

@@ -101,7 +101,7 @@ def _encoded(part: _Batch, end_offset: int, compression: Compression, append_tim
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same records, small batches of them together, large ones in pieces."""
+    """The records of `batches`: small batches joined, large ones in pieces."""
     small: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

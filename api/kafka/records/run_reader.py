@@ -95,7 +95,7 @@ def _runs_of(data: np.ndarray, body: bytes | memoryview, count: int) -> list[_Ru
 
 
 def _layout(body: bytes | memoryview, at: int) -> _Layout | None:
-    """That of the record at `at`."""
+    """The layout of the record at `at`."""
     begin = at
     try:
         size, at = read_varint(body, at)
@@ -145,7 +145,7 @@ def _alike(table: np.ndarray, layout: _Layout) -> int:
 
 
 def _differ_from_first(table: np.ndarray, layout: _Layout) -> np.ndarray:
-    """Of each record whether it has another layout than the first one."""
+    """For each record, whether its layout differs from the first one's."""
     before, between = layout.key.start, layout.value.start - layout.key.stop
     width = -(-(before + between + 1) // 8) * 8
     masks, heads = np.zeros(width, np.uint8), np.zeros((len(table), width), np.uint8)

@@ -22,9 +22,9 @@ from api.kafka.protocol.messages.incremental_configs import (
 from api.kafka.topics.configs import ConfigResourceType, check_resource, denied_code
 from api.kafka.topics.topic_config import plain, plain_configs
 from log_tables.cluster.acl import Operation
+from log_tables.cluster.admin.topic_admin import change_config, check_change
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
 from log_tables.cluster.setting import ListSetting
-from log_tables.cluster.topic_admin import change_config, check_change
 from log_tables.errors import InvalidConfig, LakelogError
 
 

@@ -46,7 +46,7 @@ async def describe_log_dirs(
 def _of_topics(
     door: Door, topics: Iterable[TopicDescription], asked: Mapping[str, set[int]] | None
 ) -> Iterator[DescribeLogDirsTopic]:
-    """Those of which this gateway has partitions; of each the partitions that were asked for, or all."""
+    """The topics with partitions on this gateway, each with the partitions asked for, or all."""
     for topic, leaders in door.leaders(topics):
         parts, numbers = [], None if asked is None else asked[topic.name]
         for number, leader in enumerate(leaders):

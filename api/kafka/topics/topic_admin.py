@@ -30,9 +30,9 @@ from api.kafka.protocol.notation import ZERO_UUID
 from api.kafka.topics.new_topic import check_count, make_topic
 from api.kafka.topics.topic_config import ConfigSource, plain_configs
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.admin.topic_admin import check_creation, check_growth, delete_topic
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
 from log_tables.cluster.topic import check_writable
-from log_tables.cluster.topic_admin import check_creation, check_growth, delete_topic
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.limits import PARTITIONS_MAX
 

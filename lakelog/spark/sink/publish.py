@@ -32,7 +32,7 @@ class Transaction(NamedTuple):
 
 
 def of_micro_batch(group: str, batch_id: int) -> Transaction:
-    """That of a micro-batch of the streaming query that is `group`."""
+    """The transaction of a micro-batch of the streaming query that is `group`."""
     old = batch_id - REMEMBERED_BATCHES
     return Transaction(group, str(batch_id), (str(old),) if old >= 0 else ())
 

@@ -100,7 +100,7 @@ def _look_up_again(options: Options, part: Slice, offset: int) -> tuple[Slice, i
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches: each one costs Spark a fixed price."""
+    """The rows of `batches` in fewer batches: each one costs Spark a fixed price."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

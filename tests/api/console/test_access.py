@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 from playwright.sync_api import Browser, expect
 
-from api.console.access import principals_of
+from api.console.pages.access import principals_of
 from log_tables.cluster.access_record import AccessRules, Quota
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.credential_log import Credentials

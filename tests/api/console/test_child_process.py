@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from api.console.child_process import AT_ONCE, PRIORITY, CommandRunner, environment
-from api.console.command_result import CommandResult
+from api.console.processes.child_process import AT_ONCE, PRIORITY, CommandRunner, environment
+from api.console.processes.command_result import CommandResult
 from ingest.settings import Settings
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.store.store import open_store
 from tests.kit.processes import alive, children, command
 from tests.kit.support import wait_until

@@ -2,9 +2,9 @@
 
 from xml.etree import ElementTree as ET
 
-from api.console.commit_layout import LABELLED, LEAST, MARGIN, MOST, CommitLayout, layout
-from api.console.page import fragment
-from api.console.table_commits import TableCommit
+from api.console.drawing.page import fragment
+from api.console.facts.commit_layout import LABELLED, LEAST, MARGIN, MOST, CommitLayout, layout
+from api.console.facts.table_commits import TableCommit
 
 
 def commit(version: int, at_ms: int, operation: str = "WRITE", size_bytes: int = 10) -> TableCommit:

@@ -5,9 +5,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from api.console.groups import kind_of
-from api.console.offset_reset import LogEnds, target
-from coordinator.groups.group import Group
+from api.console.pages.groups import kind_of
+from api.console.pages.offset_reset import LogEnds, target
+from coordinator.groups.state.group import Group
 from log_tables.errors import InvalidArgument
 from tests.kit.browser import Visitor
 from tests.kit.gateway import RunningGateway

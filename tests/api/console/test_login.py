@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from api.console.login import local_path
+from api.console.pages.login import local_path
 from log_tables.cluster.acl import Operation, ResourceType
 from tests.kit.browser import visitor
 from tests.kit.gateway import RunningGateway, running_gateway

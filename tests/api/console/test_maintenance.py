@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.admin.run_log import JobRun, record_runs
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.run_log import JobRun, record_runs
 from log_tables.store.store import open_store
 from tests.kit.browser import visitor
 from tests.kit.gateway import RunningGateway, running_gateway

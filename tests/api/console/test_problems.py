@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from api.console.cluster_index import ClusterState, GroupLag, PartitionState, TopicState
-from api.console.problems import FILES_MANY, RUN_OLD_S, SHOWN_MAX, of_groups, of_maintenance, of_topics
-from coordinator.groups.group import Group
+from api.console.facts.problems import FILES_MANY, RUN_OLD_S, SHOWN_MAX, of_groups, of_maintenance, of_topics
+from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.run_log import JobRun, record_runs
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.admin.run_log import JobRun, record_runs
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.sql.lag import Lag
 from tests.kit.secured import Secured, acl, bearer
 from tests.kit.served import served

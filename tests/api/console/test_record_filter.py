@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.record_filter import (
+from api.console.records.record_filter import (
     KeyFormat,
     RecordFilter,
     cursor_of,

@@ -11,7 +11,7 @@ from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.versions import ApiVersionsRequest
-from coordinator.access.password_verifier import NAME_BURST
+from coordinator.access.authentication.password_verifier import NAME_BURST
 from log_tables.clock import SystemClock
 from log_tables.cluster.acl import ResourceType
 from tests.kit.audits import wait_for_audit

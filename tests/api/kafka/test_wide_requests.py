@@ -17,7 +17,7 @@ from api.kafka.protocol.messages.list_offsets import (
 )
 from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.limits import AUTO_CREATED_MAX, KAFKA_NAMES_MAX
 from tests.kit.kafka_asking import Asker, asker
 from tests.kit.kafka_requests import VERSIONS

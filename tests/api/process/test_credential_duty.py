@@ -7,15 +7,15 @@ import threading
 import pytest
 
 from api.process.credential_duty import CredentialDuty, KeyReportDuty, authenticator_of
-from coordinator.access.api_key import new_api_key
-from coordinator.access.authenticator import Authenticator
+from coordinator.access.authentication.api_key import new_api_key
+from coordinator.access.authentication.authenticator import Authenticator
 from coordinator.access.principal import Principal
 from ingest.settings import Settings
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.security_admin import add_api_key, revoke_api_keys
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.cluster.credential_log import CredentialLog, create_credentials
-from log_tables.cluster.security_admin import add_api_key, revoke_api_keys
 from log_tables.errors import CorruptLog, StoreUnavailable
 from log_tables.layout import CREDENTIALS
 from log_tables.partition.partition import AppendRequest

@@ -10,8 +10,8 @@ from api.metrics import Metrics, TableSize
 from api.process.duties import Duty, checkpoint, clean, table_sizes
 from ingest.failure_log import FailureLog
 from log_tables.clock import ManualClock, SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import checkpoint_version, commit_version, log_directory
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp

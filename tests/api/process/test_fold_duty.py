@@ -8,9 +8,9 @@ import pytest
 
 from api.process.fold_duty import LOOK_MAX_S, RETRY_S, FoldDuty, FoldLags
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import add_partitions, create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import add_partitions, create_topic, delete_topic
 from log_tables.errors import CorruptLog, Damaged, ForeignCommit
 from log_tables.layout import commit_path
 from log_tables.store.store import open_store

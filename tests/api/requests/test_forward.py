@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from coordinator.brokers.leadership import preferred_leaders
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.error_codes import RETRIABLE
 from log_tables.store.store import Store
 from log_tables.testing import WRITES, Fault, FaultyStore, refused

@@ -14,7 +14,7 @@ from api.process.server import open_gateway
 from api.requests.hot import HotRoute
 from api.v2 import fetch, produce
 from ingest.settings import Settings
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import create_topic
 from tests.kit.consumers import JSON
 
 ROUTES = [route for router in (produce.router, fetch.router) for route in router.routes]

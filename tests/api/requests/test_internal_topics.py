@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from api.process.app import create_app
 from api.process.server import open_gateway
 from ingest.settings import Settings
+from log_tables.cluster.admin.run_log import JobRun, record_runs
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
     GroupKey,
@@ -26,7 +27,6 @@ from log_tables.cluster.group_log import (
     OffsetValue,
 )
 from log_tables.cluster.metadata_log import TopicRecord, decode
-from log_tables.cluster.run_log import JobRun, record_runs
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE, TOPICS
 from log_tables.partition.partition import Partition

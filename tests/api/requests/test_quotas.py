@@ -11,9 +11,9 @@ from coordinator.groups.shard import Shard
 from ingest.settings import Settings, load_settings
 from ingest.writer import Writer
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import InvalidConfig, InvalidSubscription
 from log_tables.limits import GROUPS_LOOKED_AT, SUBSCRIPTION_MAX_CHARS
 from log_tables.store.store import open_store

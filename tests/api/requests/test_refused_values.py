@@ -8,7 +8,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from lakelog.client.producer import Producer
+from lakelog.client.producer.producer import Producer
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidValue
@@ -221,7 +221,7 @@ def test_the_gateway_asks_for_the_newest_declaration_before_it_refuses(
     gateway: RunningGateway, typed: str
 ) -> None:
     """Another process has altered the topic, and the gateway has not noticed yet."""
-    from log_tables.cluster.topic_admin import alter_topic
+    from log_tables.cluster.admin.topic_admin import alter_topic
 
     check_refused(gateway.produce(typed, BAD), 0)
     alter_topic(Cluster.open(open_store(gateway.data), create=False), typed, {"value.columns.mode": "keep"})

@@ -16,7 +16,7 @@ from api.console.routers import ROUTERS
 from api.media import EVENT_STREAM
 from api.requests.strict import StrictRoute
 from api.v3.acls import BATCH_MAX_ACLS
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.limits import HEAD_MAX_BYTES, MIB, REQUEST_RECORDS_MAX, SMALL_BODY_MAX_BYTES
 from tests.kit.kafka_served import kafka_served
 from tests.kit.loop_holds import HELD_MAX_S, Holds, loop_holds

@@ -17,7 +17,7 @@ from api.process.server import open_gateway
 from ingest.settings import Settings
 from log_tables.cluster.access_record import Quota, quota_record
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import create_topic
 from tests.kit.gateway import RunningGateway, running_gateway, two_gateways
 from tests.kit.produce import BINARY, post, records
 from tests.kit.secured import Secured, acl, bearer

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from log_tables.clock import SystemClock
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from tests.kit.served import served

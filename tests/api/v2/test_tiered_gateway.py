@@ -7,8 +7,8 @@ import httpx
 import pytest
 from deltalake import DeltaTable
 
+from log_tables.cluster.admin.remote_admin import set_remote_root
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.store.store import open_store
 from tests.kit.consumers import Instance
 from tests.kit.gateway import RunningGateway, running_gateway

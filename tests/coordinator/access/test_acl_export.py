@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.access.acl_export import exported
-from coordinator.access.iam_condition import OPERATORS_MAX
+from coordinator.access.export.acl_export import exported
+from coordinator.access.export.iam_condition import OPERATORS_MAX
 from log_tables import layout
 from log_tables.cluster.acl import Acl, Operation, PatternType, Permission, ResourceType
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.errors import InvalidArgument, StoreUnavailable
 from log_tables.layout import CLUSTER_METADATA, INTERNAL_TOPICS, RESERVED_PREFIX

@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from coordinator.access.api_key import new_api_key, right_key
+from coordinator.access.authentication.api_key import new_api_key, right_key
 from log_tables.clock import ManualClock, SystemClock
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.access.api_key import new_api_key
-from coordinator.access.authenticator import HEADER_MAX_BYTES, Authenticator
-from coordinator.access.jwks import REFRESH_S, RETRY_S, Jwks
-from coordinator.access.jwt_verifier import JwtVerifier, OidcSettings
-from coordinator.access.mapping_rules import PrincipalMappingRules
-from coordinator.access.password_verifier import ADDRESS_BURST, NAME_BURST
+from coordinator.access.authentication.api_key import new_api_key
+from coordinator.access.authentication.authenticator import HEADER_MAX_BYTES, Authenticator
+from coordinator.access.authentication.jwks import REFRESH_S, RETRY_S, Jwks
+from coordinator.access.authentication.jwt_verifier import JwtVerifier, OidcSettings
+from coordinator.access.authentication.mapping_rules import PrincipalMappingRules
+from coordinator.access.authentication.password_verifier import ADDRESS_BURST, NAME_BURST
+from coordinator.access.authentication.scram import ITERATIONS_MIN, new_scram_user
 from coordinator.access.principal import Principal
-from coordinator.access.scram import ITERATIONS_MIN, new_scram_user
 from log_tables.clock import ManualClock
 from log_tables.cluster.credential import ApiKeyRecord, AuthenticationMethod, ScramUserRecord
 from log_tables.errors import AuthenticationFailed, QuotaReached, Retriable

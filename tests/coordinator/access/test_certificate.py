@@ -18,7 +18,7 @@ from cryptography.x509 import (
 )
 from cryptography.x509.oid import NameOID
 
-from coordinator.access.certificate import subject
+from coordinator.access.authentication.certificate import subject
 
 KEY = generate_private_key(SECP256R1())
 CN, ORG, OU, C = (

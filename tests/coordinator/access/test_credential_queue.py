@@ -7,13 +7,13 @@ import threading
 import pytest
 
 from coordinator.access.access import CredentialQueue
-from coordinator.access.api_key import new_api_key
-from coordinator.access.authenticator import Authenticator
-from coordinator.access.jwks import Jwks
-from coordinator.access.jwt_verifier import JwtVerifier, OidcSettings
-from coordinator.access.mapping_rules import PrincipalMappingRules
+from coordinator.access.authentication.api_key import new_api_key
+from coordinator.access.authentication.authenticator import Authenticator
+from coordinator.access.authentication.jwks import Jwks
+from coordinator.access.authentication.jwt_verifier import JwtVerifier, OidcSettings
+from coordinator.access.authentication.mapping_rules import PrincipalMappingRules
+from coordinator.access.authentication.scram import ITERATIONS_MIN, new_scram_user
 from coordinator.access.principal import Principal
-from coordinator.access.scram import ITERATIONS_MIN, new_scram_user
 from log_tables.clock import ManualClock
 from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.errors import AuthenticationFailed, QuotaReached

@@ -1,6 +1,6 @@
 """How often something may fail."""
 
-from coordinator.access.password_verifier import FailureRate
+from coordinator.access.authentication.password_verifier import FailureRate
 from log_tables.clock import ManualClock
 
 

@@ -4,15 +4,15 @@ import threading
 
 import pytest
 
-from coordinator.access.password_verifier import (
+from coordinator.access.authentication.password_verifier import (
     ADDRESS_BURST,
     NAME_BURST,
     NAME_PERIOD_S,
     PasswordVerifier,
 )
+from coordinator.access.authentication.scram import ITERATIONS_MIN, new_scram_user
+from coordinator.access.authentication.scram_users import ScramUsers
 from coordinator.access.principal import USER_MAX_CHARS
-from coordinator.access.scram import ITERATIONS_MIN, new_scram_user
-from coordinator.access.scram_users import ScramUsers
 from log_tables.clock import ManualClock
 from log_tables.errors import QuotaReached
 from log_tables.limits import PASSWORD_MAX_CHARS

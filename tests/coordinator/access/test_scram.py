@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.access.scram import (
+from coordinator.access.authentication.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     MECHANISMS,

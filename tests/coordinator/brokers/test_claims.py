@@ -16,10 +16,10 @@ from coordinator.brokers.peer_secret import PeerSecrets
 from coordinator.brokers.peers import TARGET
 from ingest.settings import Settings
 from ingest.writer import Acks
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import NotLeader, OutcomeUnknown
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway, start_gateway

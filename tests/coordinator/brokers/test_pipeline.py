@@ -20,9 +20,9 @@ from coordinator.brokers.pipeline import Pipeline
 from ingest.settings import Settings
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, SequenceGap, TopicDeleted
 from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.store.store import open_store

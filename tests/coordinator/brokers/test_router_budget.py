@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 
 from coordinator.brokers.leadership import preferred_leaders
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.store.store import open_store
 from tests.kit.budgets import overdraw
 from tests.kit.served import Served, served

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from log_tables.cluster.security_admin import add_super_user, enable_security
+from log_tables.cluster.admin.security_admin import add_super_user, enable_security
 from log_tables.errors import Unreachable
 from tests.coordinator.brokers.test_brokers import Seat, run, until
 

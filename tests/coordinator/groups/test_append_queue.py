@@ -1,6 +1,6 @@
 """The appends of a group's transactions to one partition, event by event: what is done next, what is told."""
 
-from coordinator.groups.append_events import (
+from coordinator.groups.transactions.append_events import (
     Answered,
     Append,
     AppendFailed,
@@ -20,8 +20,8 @@ from coordinator.groups.append_events import (
     TopicGone,
     Wait,
 )
-from coordinator.groups.append_queue import BACKOFF, AppendQueue, step
-from coordinator.groups.partition_append import PartitionAppend, appends_of
+from coordinator.groups.transactions.append_queue import BACKOFF, AppendQueue, step
+from coordinator.groups.transactions.partition_append import PartitionAppend, appends_of
 from ingest.writer import Appended
 from log_tables.cluster.group_log import AppendedRange, Intent
 from log_tables.errors import (

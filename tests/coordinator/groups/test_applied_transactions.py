@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from coordinator.groups.append_events import AppendFailed
+from coordinator.groups.transactions.append_events import AppendFailed
 from log_tables.clock import ManualClock
 from log_tables.limits import PRODUCER_EPOCH_MAX
 from tests.kit.applied_transactions import PARTITIONS, TOPICS, Gateway, World

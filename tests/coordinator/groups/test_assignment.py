@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.groups.assignment import STRATEGIES, Assignment, Subscriptions, range_, round_robin, sticky
+from coordinator.groups.state.assignment import (
+    STRATEGIES,
+    Assignment,
+    Subscriptions,
+    range_,
+    round_robin,
+    sticky,
+)
 from log_tables.topic_partition import TopicPartition
 from tests.kit.group_rules import fewest_moves, is_fair, moves, spread
 

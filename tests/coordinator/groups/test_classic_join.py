@@ -8,7 +8,7 @@ from coordinator.access.principal import Principal, RequestContext
 from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.classic.events import JoinAnswer
 from coordinator.groups.events import Delete, Join, TopicsChanged
-from coordinator.groups.step import step
+from coordinator.groups.state.step import step
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import (
     GroupMaxSizeReached,

@@ -12,7 +12,7 @@ from coordinator.groups.events import (
     TopicsChanged,
     TopicState,
 )
-from coordinator.groups.step import step
+from coordinator.groups.state.step import step
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import (
     GroupNotEmpty,

@@ -1,7 +1,7 @@
 """A classic group as another coordinator finds it: nobody joins again, and no generation is begun twice."""
 
 from coordinator.groups.classic.classic_group import ClassicState
-from coordinator.groups.group_records import restore
+from coordinator.groups.state.group_records import restore
 from log_tables.cluster.group_log import ClassicKey, ClassicMemberValue, ClassicValue, decode, encode
 from log_tables.errors import StaleGeneration, UnknownMember
 from tests.kit.driven_classic import SESSION_MS, DrivenClassic

@@ -11,8 +11,8 @@ from coordinator.groups.classic.events import CommitOffsets, JoinGroup
 from coordinator.groups.events import OffsetAndMetadata
 from ingest.settings import Settings
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.store.store import open_store
 from log_tables.topic_partition import TopicPartition
 

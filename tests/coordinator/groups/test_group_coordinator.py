@@ -8,15 +8,15 @@ import pytest
 
 from api.gateway import Gateway
 from api.process.server import gateway_of
-from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Join, OffsetAndMetadata, Subscribe, TopicsChanged, TopicState, Transact
-from coordinator.groups.group import Group
-from coordinator.groups.step import step
+from coordinator.groups.sessions.consumer_session import ConsumerSession, PollResult
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.step import step
 from ingest.settings import Settings
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig, encode
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import LakelogError, UnknownMember
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch

@@ -19,7 +19,7 @@ from coordinator.groups.events import (
     TopicState,
     Unsubscribe,
 )
-from coordinator.groups.group_records import restore
+from coordinator.groups.state.group_records import restore
 from log_tables.cluster.group_log import (
     GroupKey,
     MemberConfig,

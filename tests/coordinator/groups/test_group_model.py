@@ -28,7 +28,7 @@ from coordinator.groups.events import (
     Subscribe,
     Unsubscribe,
 )
-from coordinator.groups.group import Group
+from coordinator.groups.state.group import Group
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import (
     GroupNotEmpty,

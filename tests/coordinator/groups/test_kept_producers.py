@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import TransactionsKey, TransactionsValue, replay
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import ProducerTaken, SequenceGap, StaleProducerEpoch
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS

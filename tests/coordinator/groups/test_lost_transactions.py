@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from coordinator.groups.events import Delete
-from coordinator.groups.transaction_coordinator import TransactionRequest
+from coordinator.groups.transactions.transaction_coordinator import TransactionRequest
 from ingest.buffer import Buffer
 from ingest.writer import Acks, Appended
 from log_tables.clock import ManualClock

@@ -6,8 +6,8 @@ import pytest
 
 from api.process.duties import compact
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import CONSUMER_OFFSETS, partition_directory, topic_directory
 from log_tables.limits import DIRTY_RECORDS_MIN
 from log_tables.partition.partition import Partition

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.groups.append_events import Loss
-from coordinator.groups.partition_append import PartitionAppend, appends_of
-from coordinator.groups.pending_transaction import PendingTransaction
+from coordinator.groups.transactions.append_events import Loss
+from coordinator.groups.transactions.partition_append import PartitionAppend, appends_of
+from coordinator.groups.transactions.pending_transaction import PendingTransaction
 from log_tables.cluster.group_log import AppendedRange, Intent
 from log_tables.errors import CorruptSegment, TransactionLost
 from log_tables.limits import KEPT_PRODUCER_ID_MIN

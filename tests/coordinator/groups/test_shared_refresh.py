@@ -15,13 +15,13 @@ from api.client_topics import refreshed_topic
 from api.gateway import Gateway
 from api.peer.routes import _find
 from api.process.server import open_gateway
-from coordinator.groups.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.events import Join, Subscribe
-from coordinator.groups.shared_refresh import SharedRefresh
+from coordinator.groups.sessions.consumer_session import ConsumerSession, PollResult
+from coordinator.groups.sessions.shared_refresh import SharedRefresh
 from ingest.settings import Settings
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import StoreUnavailable, TopicDeleted, UnknownTopic
 from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest

@@ -16,8 +16,8 @@ from api.process.server import open_gateway
 from api.v2.tail import wait_for_records
 from ingest.settings import Settings
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import StoreUnavailable, TopicDeleted
 from log_tables.limits import MIB
 from log_tables.partition.partition import Partition

@@ -11,8 +11,8 @@ from coordinator.groups.events import (
     TopicState,
     Unsubscribe,
 )
-from coordinator.groups.group_records import restore
-from coordinator.groups.step import step
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.step import step
 from coordinator.groups.topic_filter import KEPT_MAX, TopicFilter
 from log_tables.cluster.group_log import MemberConfig
 from tests.kit.driven_group import T0, Driven, at

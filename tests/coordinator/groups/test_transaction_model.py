@@ -19,9 +19,9 @@ from coordinator.groups.events import (
     Tick,
     TopicsChanged,
 )
-from coordinator.groups.group import Group
-from coordinator.groups.group_records import restore
-from coordinator.groups.step import step
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.step import step
 from log_tables.cluster.group_log import (
     AppendedRange,
     Records,

@@ -20,14 +20,14 @@ from coordinator.groups.events import (
     TopicsChanged,
     TopicState,
 )
-from coordinator.groups.group import Group
 from coordinator.groups.shard import Shard
-from coordinator.groups.step import step
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.step import step
 from ingest.settings import Settings
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import LakelogError, UnknownGroup
 from log_tables.limits import OFFSETS_AT_ONCE
 from log_tables.store.store import open_store

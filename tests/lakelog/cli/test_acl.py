@@ -7,8 +7,8 @@ import pytest
 
 from lakelog.cli.acl_options import Operations, Principals, Resources, acls_of
 from log_tables.cluster.acl import CLUSTER_NAME, Acl, Operation, ResourceType
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.store.store import open_store
 from tests.kit.acls import acl
 from tests.kit.cli import USAGE, Run, lines, printed, wrong

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lakelog.cli import acl, key, quota, security, user
-from lakelog.cli.user import PASSWORD_VARIABLE
-from log_tables.cluster.audit_log import keep_audit_topic
+from lakelog.cli.commands import acl, key, quota, security, user
+from lakelog.cli.commands.user import PASSWORD_VARIABLE
+from log_tables.cluster.admin.audit_log import keep_audit_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import AUDIT, partition_directory, topic_directory
 from log_tables.store.store import open_store

@@ -21,8 +21,8 @@ from lakelog.cli.flights import (
     load_flights,
     run,
 )
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.columns.declaration import NOTHING
 from log_tables.columns.inference import inferred

@@ -4,8 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.store.store import open_store
 from tests.kit.cli import FAILED, USAGE, Run, lines, printed, wrong
 from tests.kit.partitions import append

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from ingest.settings import load_settings
 from lakelog.cli import app
-from lakelog.cli.maintain import seconds
+from lakelog.cli.commands.maintain import seconds
 from lakelog.cli.maintainer import RESTARTS, Maintainer, next_pause_s
 from log_tables.clock import Backoff
 from log_tables.errors import InvalidArgument

@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakelog.cli import app
-from lakelog.cli.produce import Tally
-from lakelog.client.delivery import BatchResult, Delivery
+from lakelog.cli.commands.produce import Tally
+from lakelog.client.producer.delivery import BatchResult, Delivery
 from log_tables.errors import BufferFull, InvalidRecord, OutcomeUnknown
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.support import WAIT_S, wait_until

@@ -10,7 +10,7 @@ import pytest
 
 from lakelog import AsyncClient, AsyncProducer, Client
 from lakelog.client.calls import READ_BYTES
-from lakelog.client.delivery import RecordMetadata
+from lakelog.client.producer.delivery import RecordMetadata
 from log_tables import errors
 from tests.kit.gateway import RunningGateway
 from tests.kit.producing import values

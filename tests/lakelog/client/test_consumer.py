@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakelog import Client, Consumer
-from lakelog.client.consumer import ConsumerRecord
+from lakelog.client.consumer.consumer import ConsumerRecord
 from log_tables import errors
 from log_tables.record import POLL_SCHEMA
 from tests.kit.consuming import Make, committed, offsets, polled

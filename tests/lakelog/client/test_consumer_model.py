@@ -13,9 +13,9 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from lakelog.client.consumer_record import ConsumerRecord, to_consumer_records
-from lakelog.client.consumer_state import Choice
-from lakelog.client.participant import Callbacks, Participant
+from lakelog.client.consumer.consumer_record import ConsumerRecord, to_consumer_records
+from lakelog.client.consumer.consumer_state import Choice
+from lakelog.client.consumer.participant import Callbacks, Participant
 from log_tables.clock import ManualClock
 from log_tables.errors import Conflict, OutcomeUnknown, Retriable, UnknownMember
 from log_tables.topic_partition import TopicPartition

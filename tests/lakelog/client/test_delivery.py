@@ -11,7 +11,13 @@ from weakref import ref
 import pytest
 
 from lakelog import Client, Producer
-from lakelog.client.delivery import REMEMBERED_MAX, BatchResult, Delivery, RecordMetadata, Undelivered
+from lakelog.client.producer.delivery import (
+    REMEMBERED_MAX,
+    BatchResult,
+    Delivery,
+    RecordMetadata,
+    Undelivered,
+)
 from log_tables import errors
 from tests.kit.faces import Face
 from tests.kit.gateway import RunningGateway

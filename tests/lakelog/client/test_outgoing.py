@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lakelog.client.client import quoted
-from lakelog.client.outgoing import check_record, check_target
+from lakelog.client.producer.outgoing import check_record, check_target
 from log_tables.errors import InvalidArgument, InvalidRecord, InvalidTopicName
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 

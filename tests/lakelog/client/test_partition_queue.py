@@ -5,8 +5,8 @@ import math
 import pyarrow as pa
 import pytest
 
-from lakelog.client.delivery import BatchResult
-from lakelog.client.partition_queue import Batch, PartitionQueue
+from lakelog.client.producer.delivery import BatchResult
+from lakelog.client.producer.partition_queue import Batch, PartitionQueue
 from log_tables.errors import (
     BufferFull,
     LakelogError,

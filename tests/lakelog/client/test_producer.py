@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from lakelog import Client, Producer
-from lakelog.client.delivery import RecordMetadata
+from lakelog.client.producer.delivery import RecordMetadata
 from log_tables import errors
 from log_tables.errors import Unreachable
 from log_tables.key_hash import MURMUR3, partition_for_key

@@ -1,4 +1,4 @@
-"""lakelog/client/sender.py: of each topic one question is under way, whoever needs its answer."""
+"""lakelog/client/producer/sender.py: of each topic one question is under way, whoever needs its answer."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from lakelog.client.accumulator import Accumulator, ProducerConfig
 from lakelog.client.calls import Calls
-from lakelog.client.outgoing import TopicMetadata
+from lakelog.client.producer.accumulator import Accumulator, ProducerConfig
+from lakelog.client.producer.outgoing import TopicMetadata
+from lakelog.client.producer.sender import Sender
 from lakelog.client.request import Call, Request
-from lakelog.client.sender import Sender
 from log_tables.clock import ManualClock
 from log_tables.errors import UnknownPartition, UnknownTopic, Unreachable
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 import lakelog
-from lakelog.client.transaction import Sent
+from lakelog.client.consumer.transaction import Sent
 from log_tables.errors import (
     AuthorizationFailed,
     InvalidArgument,

@@ -9,8 +9,8 @@ from lakelog.spark.source.batch import BatchReader
 from lakelog.spark.source.loss import DataLost
 from lakelog.spark.source.slices import Slice
 from lakelog.spark.worker import store_at
-from log_tables.cluster.remote_admin import set_remote_root
-from log_tables.cluster.topic_admin import alter_topic
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.topic_admin import alter_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.errors import CorruptSegment, StoreUnavailable
 from log_tables.store.store import open_store

@@ -14,9 +14,9 @@ from log_tables.cluster.access_record import (
     security_record,
     super_user_record,
 )
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import decode
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog, InvalidArgument
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch

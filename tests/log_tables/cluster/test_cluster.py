@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import InvalidArgument, TopicDeleted, UnknownTopic
 from log_tables.store.store import open_store
 from tests.kit.clusters import another

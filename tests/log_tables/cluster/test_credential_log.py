@@ -10,6 +10,13 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock, SystemClock
+from log_tables.cluster.admin.security_admin import (
+    add_api_key,
+    note_uses,
+    put_user,
+    remove_user,
+    revoke_api_keys,
+)
 from log_tables.cluster.credential import ApiKeyRecord, ScramCredential, ScramUserRecord
 from log_tables.cluster.credential_log import (
     CredentialLog,
@@ -20,13 +27,6 @@ from log_tables.cluster.credential_log import (
     revocations,
     use_record,
     user_record,
-)
-from log_tables.cluster.security_admin import (
-    add_api_key,
-    note_uses,
-    put_user,
-    remove_user,
-    revoke_api_keys,
 )
 from log_tables.errors import CorruptLog, NotFound
 from log_tables.layout import CREDENTIALS, CREDENTIALS_DIRECTORY, commit_path

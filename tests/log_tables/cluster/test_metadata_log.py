@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from jobs import key_compaction
 from jobs.state import look
 from log_tables.clock import ManualClock, SystemClock
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import (
     BrokerLeft,
@@ -19,7 +20,6 @@ from log_tables.cluster.metadata_log import (
     decode,
     encode,
 )
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.errors import BrokerReplaced, CorruptLog
 from log_tables.layout import CLUSTER_METADATA, METADATA_DIRECTORY, TOPICS
 from log_tables.partition.partition import AppendRequest

@@ -3,8 +3,8 @@
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.run_log import JobRun, recent_runs, record_runs, runs_table
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.run_log import JobRun, recent_runs, record_runs, runs_table
 from log_tables.store.store import open_store
 
 

@@ -16,8 +16,7 @@ from log_tables.cluster.access_record import (
     security_record,
     super_user_record,
 )
-from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.security_admin import (
+from log_tables.cluster.admin.security_admin import (
     add_acls,
     add_super_user,
     disable_security,
@@ -27,7 +26,8 @@ from log_tables.cluster.security_admin import (
     remove_super_user,
     set_quota,
 )
-from log_tables.cluster.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import create_topic
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import Conflict, InvalidArgument, NotFound
 from log_tables.layout import CLUSTER_METADATA, METADATA_DIRECTORY
 from log_tables.root.copy import copy_root

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import TopicRecord
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import InvalidArgument, LakelogError, NotLeader, OutcomeUnknown, StoreUnavailable
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
 from log_tables.record import to_records

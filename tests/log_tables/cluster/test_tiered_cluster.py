@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.errors import InvalidArgument, InvalidConfig, StoreUnavailable
 from log_tables.layout import PROPERTY_CLUSTER, TOPICS, TXN_TIERED
 from log_tables.limits import LOG_RETENTION_MS

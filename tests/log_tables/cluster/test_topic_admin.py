@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.errors import (
     InvalidArgument,
     InvalidConfig,

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.root.fsck import check
 from log_tables.store.store import Store, open_store

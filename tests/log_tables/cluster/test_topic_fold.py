@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import begin_again, fold_remote
 from log_tables.errors import CorruptLog, StoreUnavailable
 from log_tables.layout import REMOTE_MARK, checkpoint_version, commit_version, log_directory

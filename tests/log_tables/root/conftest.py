@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent, IntentKey, OffsetKey, OffsetValue
 from log_tables.cluster.root_location import note_location
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import open_store

@@ -10,10 +10,10 @@ import pytest
 from jobs.state import look as look_at
 from jobs.state import remote_of, table_of
 from log_tables.clock import ManualClock, SystemClock
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.root_location import RootLocation, locate
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import Conflict, CorruptLog, InvalidArgument, StoreUnavailable
 from log_tables.root.adopt import adopt
 from log_tables.root.copy import copy_root

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.root_location import RootLocation, locate
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog, InvalidArgument
 from log_tables.layout import UNFINISHED_COPY
 from log_tables.root.adopt import adopt

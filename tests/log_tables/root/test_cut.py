@@ -8,6 +8,7 @@ from typing import TypeVar
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
     Intent,
@@ -17,7 +18,6 @@ from log_tables.cluster.group_log import (
     TransactionsKey,
     TransactionsValue,
 )
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog
 from log_tables.layout import CONSUMER_OFFSETS, commit_path, partition_directory, topic_directory
 from log_tables.limits import KEPT_PRODUCER_ID_MIN

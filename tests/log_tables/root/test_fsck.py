@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import InvalidArgument
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, checkpoint_path, commit_path
 from log_tables.limits import LOG_RETENTION_MS

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock, SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import TransactionsKey, TransactionsValue
 from log_tables.cluster.root_location import RootLocation, locate
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.root.adopt import adopt

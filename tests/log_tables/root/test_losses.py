@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import CorruptLog, ForeignCommit, TopicDeleted
 from log_tables.layout import commit_path, last_checkpoint_path, log_directory
 from log_tables.partition.partition import AppendRequest, Partition

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from log_tables.clock import ManualClock
-from log_tables.cluster.topic_admin import alter_topic, create_topic
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.columns.declaration import parse
 from log_tables.errors import CorruptLog, CorruptSegment

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.columns.declaration import Declaration
 from log_tables.columns.typed_values import typed_values, with_columns
 from log_tables.layout import VALUE

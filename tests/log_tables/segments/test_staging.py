@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptSegment, InvalidArgument, PutRefused
 from log_tables.layout import STAGING
 from log_tables.limits import MIB, STAGED_BATCH_BYTES, STAGED_MAX_AGE_MS, STAGING_RETENTION_MS

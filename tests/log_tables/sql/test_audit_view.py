@@ -5,16 +5,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from log_tables.cluster.audit_log import (
+from log_tables.cluster.admin.audit_log import (
     AUDIT_SCHEMA,
     append_events,
     append_request,
     audit_table,
     keep_audit_topic,
 )
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.audit_record import AuditKind, AuditRecord
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog
 from log_tables.layout import AUDIT
 from log_tables.partition.partition import AppendRequest

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.errors import InvalidArgument
 from log_tables.sql.query import query
 from log_tables.store.store import open_store

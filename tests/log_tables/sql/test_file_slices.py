@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.columns.column_stats import Bound, ColumnStats
 from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest, Partition

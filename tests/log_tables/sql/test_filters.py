@@ -6,8 +6,8 @@ from datafusion import SessionConfig, SessionContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from log_tables.sql.query import query
 from log_tables.store.store import open_store
 from tests.kit.partitions import append

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from datafusion import SessionConfig, SessionContext
 
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import InvalidArgument
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster.audit_log import AUDIT_SCHEMA
+from log_tables.cluster.admin.audit_log import AUDIT_SCHEMA
+from log_tables.cluster.admin.run_log import RUNS_SCHEMA
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import GroupKey, GroupValue, OffsetKey
-from log_tables.cluster.run_log import RUNS_SCHEMA
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import CorruptLog
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import AppendRequest, Partition

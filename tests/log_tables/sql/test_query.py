@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import CorruptLog, CorruptSegment, InvalidArgument
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch

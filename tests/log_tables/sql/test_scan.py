@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog, CorruptSegment, StoreUnavailable
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch

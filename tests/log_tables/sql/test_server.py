@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.limits import MIB
 from log_tables.sql.query_request import (
     HEAD,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import InvalidArgument
 from log_tables.limits import SQL_OPERATORS_MAX
 from log_tables.sql.query import query

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import StoreUnavailable
 from log_tables.sql.query import query
 from log_tables.table.table import Table

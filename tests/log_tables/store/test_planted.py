@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent, IntentKey, pending_files
 from log_tables.cluster.group_log import encode as encode_group
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.metadata_log import decode as decode_metadata
 from log_tables.cluster.metadata_log import encode as encode_metadata
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.errors import CorruptLog, Damaged, ForeignCommit
 from log_tables.layout import CONSUMER_OFFSETS, commit_path, segment_name
 from log_tables.partition.partition import AppendRequest, Partition

@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from log_tables.clock import ManualClock, SystemClock
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.errors import CorruptLog, InvalidArgument
 from log_tables.layout import PROPERTY_FILE_RETENTION, ledger_path, vacuum_directory
 from log_tables.limits import (

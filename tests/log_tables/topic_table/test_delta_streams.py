@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from log_tables.cluster.topic_admin import alter_topic
+from log_tables.cluster.admin.topic_admin import alter_topic
 from log_tables.table.commit import Commit, read_commit
 from log_tables.topic_table.fold import Kind
 from log_tables.topic_table.refold import refold

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.limits import STATS_TEXT_CHARS
 from log_tables.store.store import open_store

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster.topic_admin import create_topic, delete_topic
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.errors import LakelogError, OutcomeUnknown, TopicDeleted
 from log_tables.limits import LOG_RETENTION_MS, TOPIC_LOG_RETENTION_MS

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from log_tables.cluster.sweep import sweep
-from log_tables.cluster.topic_admin import create_topic, delete_topic
+from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from tests.kit.delta_streams import DELETED, FILE_GONE, IGNORE, MODES, PLAIN, SKIP, DeltaStreams
 from tests.kit.support import wait_until
 from tests.kit.topic_in_use import HOUR_MS, PARTITIONS, TopicInUse

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from log_tables.cluster.admin.topic_admin import delete_topic
 from log_tables.cluster.topic import is_internal
-from log_tables.cluster.topic_admin import delete_topic
 from tests.kit.kafka import KafkaGateway, kafka_gateway
 from tests.kit.kafka_spark import KafkaTopics
 from tests.kit.spark import NOW_MS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from log_tables.cluster.topic_admin import add_partitions, delete_topic
+from log_tables.cluster.admin.topic_admin import add_partitions, delete_topic
 from tests.kit.kafka_spark import ALL, KafkaTopics, refused
 from tests.kit.spark import NOW_MS
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.limits import LOOKS_AT_ONCE
 from log_tables.store.store import Store, open_store
 from log_tables.testing import HoldingStore

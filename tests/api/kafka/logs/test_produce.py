@@ -11,8 +11,8 @@ import pytest
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.layout import producer_end_txn, producer_sequence_txn
 from log_tables.limits import MIB, ONCE_PRODUCER_ID_MIN, PRODUCER_ID_MAX, SEQUENCE_MODULUS
 from log_tables.store.store import open_store

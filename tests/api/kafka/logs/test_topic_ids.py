@@ -12,8 +12,8 @@ from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from api.kafka.protocol.messages.metadata import MetadataRequest
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic, delete_topic
 from log_tables.store.store import open_store
 from tests.kit.kafka import KafkaGateway, kafka_gateway, read_all
 from tests.kit.kafka_asking import Asker, asker

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from lakelog.spark.data_source import LakelogSource
 from lakelog.spark.source.batch import BatchReader
 from lakelog.spark.source.stream import StreamReader
-from log_tables.cluster.topic_admin import alter_topic
+from log_tables.cluster.admin.topic_admin import alter_topic
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.record import Record
 from log_tables.store.store import open_store

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakelog.spark.source.loss import DataLost
-from log_tables.cluster.topic_admin import delete_topic
+from log_tables.cluster.admin.topic_admin import delete_topic
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.store.store import open_store
 from tests.kit.spark import Query, Topics, read

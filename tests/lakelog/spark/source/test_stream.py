@@ -11,7 +11,7 @@ import pytest
 from lakelog.spark.source.loss import DataLost
 from lakelog.spark.source.offsets import BEGIN
 from lakelog.spark.source.stream import StreamReader
-from log_tables.cluster.topic_admin import add_partitions
+from log_tables.cluster.admin.topic_admin import add_partitions
 from log_tables.errors import CorruptSegment, InvalidArgument, UnknownPartition, UnknownTopic
 from log_tables.store.store import open_store
 from tests.kit.partitions import thin_out

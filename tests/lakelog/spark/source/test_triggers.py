@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from log_tables.clock import ManualClock
-from log_tables.cluster.topic_admin import add_partitions
+from log_tables.cluster.admin.topic_admin import add_partitions
 from log_tables.store.store import open_store
 from tests.kit.spark import Query, Topics, joined, ranges, run, start
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import create_topic
 from log_tables.sql.system_tables import SYSTEM_TABLES
 
 if TYPE_CHECKING:

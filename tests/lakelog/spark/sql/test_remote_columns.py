@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.remote_admin import set_remote_root
-from log_tables.cluster.topic_admin import alter_topic, create_topic
 from tests.kit.tiers import move_topic
 from tests.kit.views import append, register, rows
 

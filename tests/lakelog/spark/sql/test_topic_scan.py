@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from lakelog.spark.sql.topic_scan import PARTITIONS_MIN, usable_table
 from log_tables.clock import ManualClock, SystemClock
+from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import TopicRecord
-from log_tables.cluster.remote_admin import set_remote_root
 from log_tables.cluster.topic import Topic
-from log_tables.cluster.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.columns.declaration import parse
 from log_tables.layout import log_directory

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from log_tables.cluster.audit_log import append_events, keep_audit_topic
+from log_tables.cluster.admin.audit_log import append_events, keep_audit_topic
+from log_tables.cluster.admin.topic_admin import add_partitions, create_topic, delete_topic
 from log_tables.cluster.audit_record import AuditKind, AuditRecord
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.topic_admin import add_partitions, create_topic, delete_topic
 from log_tables.errors import InvalidArgument, LakelogError, UnknownTopic
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA
 from log_tables.sql.system_tables import SYSTEM_TABLES

@@ -1,0 +1,1 @@
+"""HTML, SVG and the files that every page needs."""

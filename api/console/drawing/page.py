@@ -1,0 +1,176 @@
+"""A page: HTML that a template makes of values, under a policy that lets it load from this gateway alone.
+
+Every value is escaped where it is put in. No template has a script or a style of its own, so the policy
+allows none: what a record holds can never be run.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+from starlette.datastructures import URL
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from api.console.drawing.files import file_url
+from api.console.drawing.text import visible
+from api.requests.access import Authorization
+from api.requests.credential import cookie_of
+from api.requests.route_gateway import gateway
+from coordinator.access.principal import ANONYMOUS
+from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
+from log_tables.counts import counted
+from log_tables.version import VERSION
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+SECTIONS = (
+    ("Overview", "/console"),
+    ("Topics", "/console/topics"),
+    ("Groups", "/console/groups"),
+    ("SQL", "/console/sql"),
+    ("Maintenance", "/console/maintenance"),
+    ("Access", "/console/access"),
+)
+"""The items of the navigation, in order."""
+
+NEW_TOPIC = "/console/new-topic"
+"""Not among the paths of topics, where it would be the page of one with this name."""
+
+_OF_CLUSTER = ("/console/maintenance", "/console/access")
+"""Sections of those who may DESCRIBE the cluster."""
+
+PLAIN_CHARS = 2_000
+"""Characters of a text of somebody else that a page shows."""
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
+
+
+def render(
+    request: Request, template: str, values: Mapping[str, Any], asked: Authorization | None, status: int = 200
+) -> HTMLResponse:
+    """The page that `template` makes of `values` for the principal who has `asked`; None is nobody yet."""
+    here = gateway(request)
+    cookie = cookie_of(here, request.scope)
+    sections = [] if asked is None else [each for each in SECTIONS if _is_open(asked, each[1])]
+    context = {
+        **values,
+        "version": VERSION,
+        "cluster_id": here.cluster.cluster_id,
+        "sections": sections,
+        "section": _section(request.url),
+        "principal": ""
+        if asked is None or asked.context.principal is ANONYMOUS
+        else asked.context.principal.name,
+        "is_open": here.access.is_open,
+        "csrf": here.sessions.csrf_token(cookie) if cookie else "",
+        "has_session": cookie is not None,
+        "now_ms": here.clock.now_ms(),
+        "url": URL(request.url.path + (f"?{request.url.query}" if request.url.query else "")),
+    }
+    return HTMLResponse(_environment().get_template(template).render(context), status, HEADERS)
+
+
+def fragment(template: str, values: Mapping[str, Any]) -> Markup:
+    """The text that `template` makes of `values`, to be put into a page."""
+    return Markup(_environment().get_template(template).render(values))  # noqa: S704 (the template escapes)
+
+
+def plain(value: object, most: int = PLAIN_CHARS) -> str:
+    """Text of somebody else: what controls a terminal or the direction of reading is shown by its number,
+    and more than `most` characters are cut.
+    """
+    text = str(value)
+    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text[:most])
+    return shown if len(text) <= most else f"{shown}… ({len(text):,} characters)"
+
+
+def number(value: float) -> str:
+    """A count with separators."""
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.1f}"
+
+
+def size(value: float) -> str:
+    """Bytes in the largest unit of which there is one."""
+    unit = 0
+    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:,.0f} {_UNITS[unit]}" if unit == 0 or value >= 100 else f"{value:,.1f} {_UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the two largest units of which there are any."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if seconds < _HOUR_S:
+        return f"{seconds // _MINUTE_S:.0f} min {seconds % _MINUTE_S:.0f} s"
+    if seconds < _DAY_S:
+        return f"{seconds // _HOUR_S:.0f} h {seconds % _HOUR_S // _MINUTE_S:.0f} min"
+    return f"{seconds // _DAY_S:.0f} d {seconds % _DAY_S // _HOUR_S:.0f} h"
+
+
+def moment(ms: float) -> str:
+    """A time in milliseconds since 1970, in UTC as ISO 8601; a dash for none, or for one beyond all years."""
+    if not ms:
+        return "–"
+    try:
+        made = datetime.fromtimestamp(ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{ms:.0f} ms"
+    return made.strftime("%Y-%m-%d %H:%M:%S") + f".{int(ms) % 1000:03d}Z"
+
+
+def _is_open(asked: Authorization, section: str) -> bool:
+    """Whether the navigation has it: a page would refuse who may not see it."""
+    return section not in _OF_CLUSTER or asked.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _section(url: URL) -> str:
+    """The section that the path is in: the longest whose path it begins with."""
+    if url.path == NEW_TOPIC:
+        return "/console/topics"
+    found = [path for _, path in SECTIONS if url.path == path or url.path.startswith(path + "/")]
+    return max(found, key=len, default="")
+
+
+@cache
+def _environment() -> "Environment":
+    """All templates, made for the first page: to load Jinja takes a start some 60 ms."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("api.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": number,
+        "counted": counted,
+        "size": size,
+        "duration": duration,
+        "moment": moment,
+        "plain": plain,
+        "visible": visible,
+    }
+    made.globals |= {"file_url": file_url}
+    return made

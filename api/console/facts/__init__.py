@@ -1,0 +1,1 @@
+"""Facts that pages show: gateways, the commits and segments of tables, problems."""

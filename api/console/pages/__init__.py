@@ -1,0 +1,1 @@
+"""The pages of the console, a file for each, with the forms that change something."""

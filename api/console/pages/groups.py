@@ -1,0 +1,248 @@
+"""The consumer groups, with Spark queries that report their progress, and one of them."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.console.cluster_index import ClusterState, PartitionState, behind_of
+from api.console.drawing.command import group_commands
+from api.console.drawing.curve import curve
+from api.console.drawing.page import duration, number, render
+from api.console.drawing.page_route import PageRoute
+from api.console.drawing.paging import paged
+from api.console.facts.gateways import told_by
+from api.console.pages.change import Change, ChangedValue, planned
+from api.console.state import console
+from api.gateway import Gateway
+from api.requests.access import Authorization, Authorized
+from api.requests.heads import TARGETED, heads
+from api.requests.route_gateway import Here
+from api.requests.strict import StrictRoute
+from api.samples import GroupLags
+from coordinator.groups.classic.classic_group import ClassicState
+from coordinator.groups.classic.consumer_protocol import CONSUMER, subscribed_topics
+from coordinator.groups.state.group import Group, GroupMember
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.group_log import SPARK_METADATA, OffsetValue
+from log_tables.counts import counted
+from log_tables.limits import TOPIC_NAME_MAX_CHARS
+from log_tables.sql.lag import Lag
+from log_tables.topic_partition import TopicPartition
+
+router = APIRouter(prefix="/console/groups", include_in_schema=False, route_class=PageRoute)
+histories = APIRouter(prefix="/console/groups", include_in_schema=False, route_class=StrictRoute)
+
+Kind = Literal["consumers", "Kafka clients", "Spark query", "offsets only", "transactions"]
+
+_Order = Literal["name", "kind", "members", "lag", "seconds", "bytes", "committed"]
+
+
+NO_LAGS = GroupLags([], [], [], [])
+
+
+async def lag_history(request: Request, here: Gateway, asked: Authorization, group: Group) -> GroupLags:
+    """The samples of the group; none if its coordinator does not answer, or if the caller may not know of
+    one of its topics: they are of all its partitions together.
+    """
+    if TARGETED in heads(request.scope):  # another gateway asks, which has looked at that
+        return console(request).figures.lags(group.id)
+    if not all(asked.describes(topic) for topic in {at.topic for at in group.offsets}):
+        return NO_LAGS
+    topic, partition = await here.shard_manager.partition_for(group.id)
+    broker = here.brokers.other(here.leadership.leader_id(topic, partition))
+    if broker is None:
+        return console(request).figures.lags(group.id)
+    path = f"/console/groups/{quote(group.id, safe='')}/history"
+    return await told_by(here, broker, path, asked.context, GroupLags) or NO_LAGS
+
+
+class GroupView(NamedTuple):
+    """A group as a list shows it: the lag in the topics that the reader may know of."""
+
+    group: Group
+    kind: Kind
+    state: str
+    topics: Sequence[str]
+    lag: Lag
+    committed_ms: int
+
+
+class PartitionView(NamedTuple):
+    """The committed offset of a group in a partition, and how far it is behind there."""
+
+    at: TopicPartition
+    committed: OffsetValue
+    state: PartitionState | None
+    lag: Lag
+    owner: str
+
+
+_ORDERS: dict[str, Callable[[GroupView], Any]] = {
+    "name": lambda each: each.group.id,
+    "kind": lambda each: (each.kind, each.group.id),
+    "members": lambda each: -each.group.size,
+    "lag": lambda each: -each.lag.records,
+    "seconds": lambda each: -each.lag.seconds,
+    "bytes": lambda each: -each.lag.size_bytes,
+    "committed": lambda each: -each.committed_ms,
+}
+
+
+@router.get("")
+async def groups(
+    request: Request,
+    asked: Authorized,
+    search: Annotated[str, Query(max_length=TOPIC_NAME_MAX_CHARS)] = "",
+    order: Annotated[_Order, Query()] = "name",
+    page: Annotated[int, Query(ge=1)] = 1,
+) -> Response:
+    """The list."""
+    look = await console(request).index.look()
+    views = [
+        _view(look, group, asked)
+        for name, group in look.groups.items()
+        if search.lower() in name.lower() and asked.allows(Operation.DESCRIBE, ResourceType.GROUP, name)
+    ]
+    views.sort(key=_ORDERS[order])
+    return render(
+        request, "groups.html", {"rows": paged(views, page), "search": search, "order": order}, asked
+    )
+
+
+@router.get("/{group}")
+async def group_page(
+    request: Request, here: Here, asked: Authorized, group: str, page: Annotated[int, Query(ge=1)] = 1
+) -> Response:
+    """One group: its members, and where it is in each partition."""
+    look = await console(request).index.look()
+    found = await here.shard_manager.group(group)
+    history = await lag_history(request, here, asked, found)
+    rows = _partitions(look, found, asked)
+    broker = here.leadership.leader_id(*await here.shard_manager.partition_for(group))
+    values = {
+        "view": _view(look, found, asked),
+        "members": _members(found, asked),
+        "rows": paged(rows, page),
+        "hidden": len(found.offsets) - len(rows),
+        "broker": broker,
+        "curves": (
+            (
+                "Lag in records",
+                curve([*zip(history.at_ms, history.records, strict=True)], "Lag in records", number),
+            ),
+            (
+                "Lag in time",
+                curve([*zip(history.at_ms, history.seconds, strict=True)], "Lag in time", duration),
+            ),
+        ),
+        "commands": group_commands(group),
+        "history_url": f"/console/groups/{quote(group, safe='')}/history",
+    }
+    return render(request, "group.html", values, asked)
+
+
+@histories.get("/{group}/history")
+async def history(request: Request, here: Here, asked: Authorized, group: str) -> Response:
+    """The lag of the last hour, for a curve that zooms, and for the gateway that shows it."""
+    found = await lag_history(request, here, asked, await here.shard_manager.group(group))
+    return Response(msgspec.json.encode(found), media_type="application/json")
+
+
+@router.get("/{group}/delete")
+async def delete(request: Request, here: Here, asked: Authorized, group: str) -> Response:
+    """The dry run of deleting a group."""
+    found = await here.shard_manager.group(group)
+    url = f"/consumers/{quote(group, safe='')}"
+    shown = [at for at in sorted(found.offsets) if asked.describes(at.topic)]
+    facts = [ChangedValue("members", number(found.size), "0")] if found.size else []
+    facts += [ChangedValue(f"committed in {at}", number(found.offsets[at].offset), "–") for at in shown[:100]]
+    if len(shown) > 100:
+        facts.append(ChangedValue(f"committed in {counted(len(shown) - 100, 'other partition')}", "…", "–"))
+    change = Change(
+        f"Delete the group {group}",
+        "DELETE",
+        f"{url}?force=true" if found.size else url,
+        None,
+        facts or [ChangedValue("the group", "is there", "–")],
+        "/console/groups",
+        f"/console/groups/{quote(group, safe='')}",
+        "Delete the group",
+        "Its committed offsets are lost. Consumers that join it again go by their auto.offset.reset."
+        + (" Its members are thrown out." if found.size else ""),
+    )
+    return planned(request, asked, change)
+
+
+def _view(look: ClusterState, group: Group, asked: Authorization) -> GroupView:
+    behind = [each for each in look.of_group.get(group.id, ()) if asked.describes(each.topic)]
+    named = {at.topic for at in group.offsets}
+    named |= group.subscribed_topics or frozenset()
+    return GroupView(
+        group,
+        kind_of(group),
+        state_of(group),
+        sorted(topic for topic in named if asked.describes(topic)),
+        Lag(
+            sum(each.lag.records for each in behind),
+            max((each.lag.seconds for each in behind), default=0.0),
+            sum(each.lag.size_bytes for each in behind),
+        ),
+        group.committed_ms,
+    )
+
+
+def kind_of(group: Group) -> Kind:
+    """A Spark query says that it is one, in the metadata of its offsets."""
+    if group.newest_generation or group.size:
+        return "consumers" if group.protocol_type == CONSUMER else "Kafka clients"
+    if group.offsets and all(each.metadata == SPARK_METADATA for each in group.offsets.values()):
+        return "Spark query"
+    return "offsets only" if group.offsets else "transactions"
+
+
+def state_of(group: Group) -> str:
+    """Kafka's word for it, and one for both parts of a rebalance."""
+    if not group.size:
+        return "empty"
+    return "stable" if group.state is ClassicState.STABLE else "rebalancing"
+
+
+def _partitions(look: ClusterState, group: Group, asked: Authorization) -> list[PartitionView]:
+    owners = group.owners
+    rows = []
+    for at in sorted(group.offsets):
+        committed = group.committed(at)
+        if committed is None or not asked.describes(at.topic):
+            continue
+        topic = look.topics.get(at.topic)
+        state = None if topic is None else topic.partitions.get(at.partition)
+        behind = Lag() if state is None else behind_of(state, committed.offset, look.at_ms)
+        rows.append(PartitionView(at, committed, state, behind, owners.get(at, "")))
+    return sorted(rows, key=lambda row: (-row.lag.records, row.at))
+
+
+def _members(group: Group, asked: Authorization) -> list[dict[str, Any]]:
+    return [_member(group, member, asked) for member in group.group_members]
+
+
+def _member(group: Group, shown: GroupMember, asked: Authorization) -> dict[str, Any]:
+    """A member of Kafka's clients has no state of its own; its topics and partitions may be unknown."""
+    member, classic = group.members.get(shown.id), group.classic.members.get(shown.id)
+    topics: Collection[str] = () if member is None else group.subscription(member)
+    if classic is not None and group.protocol_type == CONSUMER:
+        topics = subscribed_topics(classic.metadata(group.classic.protocol)) or ()
+    return {
+        "id": shown.id,
+        "state": "dormant" if member is not None and member.dormant else "active",
+        "principal": "" if shown.context is None else shown.context.principal.name,
+        "host": shown.host,
+        "pattern": "" if member is None else member.pattern,
+        "topics": sorted(each for each in topics if asked.describes(each)),
+        "owned": sorted(at for at in shown.owned or () if asked.describes(at.topic)),
+        "assigned": member is not None and member.assigned,
+    }

@@ -1,0 +1,193 @@
+"""Changes of a topic, shown before they are made: another setting, more partitions, fewer records, none."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.client_topics import check_partitions
+from api.console.cluster_index import behind_of
+from api.console.drawing.page import duration, number, size
+from api.console.drawing.page_route import PageRoute
+from api.console.pages.change import Change, ChangedValue, changed_values, planned
+from api.console.pages.topic_head import TopicHead, head_of, lacking
+from api.console.state import console
+from api.gateway import Gateway
+from api.requests.access import Authorized
+from api.requests.route_gateway import gateway
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.admin.topic_admin import check_alteration, check_growth
+from log_tables.cluster.config import TopicConfig
+from log_tables.errors import InvalidArgument, LakelogError, OffsetOutOfRange, UnknownPartition
+
+router = APIRouter(prefix="/console/topics/{topic}", include_in_schema=False, route_class=PageRoute)
+
+GROUPS_NAMED = 10
+
+
+@router.get("/alter")
+async def alter(
+    request: Request,
+    asked: Authorized,
+    topic: str,
+    name: Annotated[str, Query()],
+    value: Annotated[str, Query()] = "",
+    reset: Annotated[bool, Query()] = False,
+) -> Response:
+    """The dry run of another value of a setting, or of its default."""
+    here, head = gateway(request), await head_of(request, asked, topic)
+    configs = {name: None if reset else value}
+    refused = lacking(asked, Operation.ALTER_CONFIGS, topic)
+    facts: Sequence[ChangedValue] = ()
+    try:
+        then = await run_in_threadpool(check_alteration, here.cluster, topic, configs)
+        facts = _altered(head.description.config, then)
+    except LakelogError as error:
+        refused = refused or error.message
+    entry = {"name": name, "operation": "DELETE"} if reset else {"name": name, "value": value}
+    change = Change(
+        title=f"Alter {name[:100]} of {topic}",
+        method="POST",
+        url=f"{_v3(here, topic)}/configs:alter",
+        body={"data": [entry]},
+        facts=facts,
+        following=f"{head.path}/settings",
+        back=f"{head.path}/settings",
+        button="Alter the setting",
+        refused=refused,
+    )
+    return planned(request, asked, change)
+
+
+def _altered(now: TopicConfig, then: TopicConfig) -> list[ChangedValue]:
+    facts = changed_values(now.as_dict(), then.as_dict())
+    if now.key_hash != then.key_hash:
+        moved = f"by {then.key_hash}: from then on the records of a key may go to another partition"
+        facts.append(ChangedValue("Records with a key", f"by {now.key_hash}", moved))
+    return facts
+
+
+@router.get("/grow")
+async def grow(request: Request, asked: Authorized, topic: str, count: Annotated[int, Query()]) -> Response:
+    """The dry run of more partitions."""
+    here, head = gateway(request), await head_of(request, asked, topic)
+    now, refused = head.state.partition_count, lacking(asked, Operation.ALTER, topic)
+    try:
+        check_growth(topic, now, count)
+        await run_in_threadpool(check_partitions, here, count - now)
+    except LakelogError as error:
+        refused = refused or error.message
+    change = Change(
+        title=f"Add partitions to {topic}",
+        method="PATCH",
+        url=_v3(here, topic),
+        body={"partitions_count": count},
+        facts=[
+            ChangedValue("Partitions", number(now), number(count)),
+            ChangedValue(
+                "Records with a key",
+                f"one of {number(now)}",
+                f"one of {number(count)}: from then on the records of a key may go to another partition",
+            ),
+        ],
+        following=f"{head.path}/partitions",
+        back=f"{head.path}/partitions",
+        button="Add partitions",
+        danger="Partitions cannot be taken away again.",
+        refused=refused,
+    )
+    return planned(request, asked, change)
+
+
+@router.get("/delete-records")
+async def delete_records(
+    request: Request,
+    asked: Authorized,
+    topic: str,
+    partition: Annotated[int, Query()],
+    before: Annotated[int, Query()],
+) -> Response:
+    """The dry run of deleting the records of a partition below an offset."""
+    head = await head_of(request, asked, topic)
+    facts: Sequence[ChangedValue] = ()
+    refused = lacking(asked, Operation.DELETE, topic)
+    try:
+        facts = _fewer(head, partition, before)
+    except LakelogError as error:
+        refused = refused or error.message
+    change = Change(
+        title=f"Delete records of {topic}, partition {partition}",
+        method="DELETE",
+        url=f"/topics/{topic}/partitions/{partition}/records?before={before}",
+        body=None,
+        facts=facts,
+        following=f"{head.path}/partitions",
+        back=f"{head.path}/partitions",
+        button="Delete the records",
+        danger="Deleted records cannot be read again." if facts else "",
+        refused=refused,
+    )
+    return planned(request, asked, change)
+
+
+@router.get("/delete")
+async def delete(request: Request, asked: Authorized, topic: str) -> Response:
+    """The dry run of deleting the topic."""
+    head = await head_of(request, asked, topic)
+    look = await console(request).index.look()
+    groups = sorted(
+        each.group
+        for each in look.of_topic.get(topic, ())
+        if asked.allows(Operation.DESCRIBE, ResourceType.GROUP, each.group)
+    )
+    named = ", ".join(groups[:GROUPS_NAMED])
+    if len(groups) > GROUPS_NAMED:
+        named += f" and {len(groups) - GROUPS_NAMED} more"
+    files_s = head.description.config.file_delete_delay_ms / 1000
+    change = Change(
+        title=f"Delete the topic {topic}",
+        method="DELETE",
+        url=f"/topics/{topic}",
+        body=None,
+        facts=[
+            ChangedValue("Records", number(head.state.records), "none"),
+            ChangedValue("Bytes", size(head.state.size_bytes), f"none, after {duration(files_s)}"),
+            ChangedValue("Partitions", number(head.state.partition_count), "none"),
+            ChangedValue("Groups whose offsets here end", named or "none", "none"),
+        ],
+        following="/console/topics",
+        back=f"{head.path}/partitions",
+        button=f"Delete {topic}",
+        danger="The topic and its records are gone at once, for all who read them.",
+        refused=lacking(asked, Operation.DELETE, topic),
+    )
+    return planned(request, asked, change)
+
+
+def _fewer(head: TopicHead, partition: int, before: int) -> Sequence[ChangedValue]:
+    """The facts of a later log start. Raises UnknownPartition, InvalidArgument, OffsetOutOfRange."""
+    state = head.state.partitions.get(partition)
+    if state is None:
+        last = head.state.partition_count - 1
+        raise UnknownPartition(f"topic {head.name} has no partition {partition}; it has 0 to {last}")
+    if before < 0:
+        raise InvalidArgument(f"offset {before} is negative; use one from {state.start} to {state.end}")
+    if before > state.end:
+        raise OffsetOutOfRange(
+            f"offset {before} is beyond the high watermark {state.end}; use one up to that"
+        )
+    if before <= state.start:
+        return ()
+    now, then = behind_of(state, state.start, 0), behind_of(state, before, 0)
+    return (
+        ChangedValue("Log start", number(state.start), number(before)),
+        ChangedValue("Offsets", number(now.records), number(then.records)),
+        ChangedValue("Bytes, about", size(now.size_bytes), size(then.size_bytes)),
+    )
+
+
+def _v3(here: Gateway, topic: str) -> str:
+    return f"/v3/clusters/{here.cluster.cluster_id}/topics/{topic}"

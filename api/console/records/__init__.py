@@ -1,0 +1,1 @@
+"""Records as pages show and files export them: found, filtered, decoded."""

@@ -1,0 +1,1 @@
+"""Whose credential it is: passwords, API keys, certificates and tokens."""

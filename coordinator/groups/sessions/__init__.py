@@ -1,0 +1,1 @@
+"""HTTP instances: positions, long polls, and the refreshes that they share."""

@@ -1,0 +1,106 @@
+"""The requests of Kafka's clients to a group: its classic members, and the offsets, which all doors share.
+
+A group is of one kind while it has members: those of HTTP (`Group.members`), or classic ones.
+"""
+
+from collections.abc import Set
+from dataclasses import replace
+
+from coordinator.groups.classic import step as classic
+from coordinator.groups.classic.classic_group import ClassicLimits
+from coordinator.groups.classic.events import (
+    Answers,
+    ClassicEvent,
+    CommitOffsets,
+    DeleteOffsets,
+    JoinGroup,
+    MembershipEvent,
+)
+from coordinator.groups.state.group import Group, newest_commit_ms
+from coordinator.groups.state.group_records import group_record
+from coordinator.groups.state.step import made_by, with_offsets
+from log_tables.cluster.group_log import OffsetKey, Records
+from log_tables.errors import (
+    GroupNotEmpty,
+    InconsistentGroupProtocol,
+    StaleGeneration,
+    UnknownGroup,
+    UnknownMember,
+)
+from log_tables.topic_partition import TopicPartition
+
+
+def classic_step(
+    group: Group, event: ClassicEvent, now_ms: float, limits: ClassicLimits
+) -> tuple[Group, Records, Answers]:
+    """Apply `event` at `now_ms`: the next group, its records, and the answers to requests.
+
+    Raises what `classic.step` raises; UnknownTopic, UnknownPartition for offsets, GroupSubscribedToTopic,
+    GroupNotEmpty and UnknownGroup when they are deleted: then `event` has changed nothing. One request may be
+    more than one event: those that are `checked` come after the one that may be refused.
+    """
+    match event:
+        case CommitOffsets():
+            kept = {at: place for at, place in event.offsets.items() if place.offset >= 0}
+            after, records = _committed(group, replace(event, offsets=kept), now_ms)
+            after, gone = _without_offsets(after, event.offsets.keys() - kept.keys())
+            return *made_by(group, after, [*records, *gone], event.context), []
+        case DeleteOffsets():
+            return *_offsets_deleted(group, event), []
+        case _:
+            return _of_members(group, event, now_ms, limits)
+
+
+def _of_members(
+    group: Group, event: MembershipEvent, now_ms: float, limits: ClassicLimits
+) -> tuple[Group, Records, Answers]:
+    if isinstance(event, JoinGroup) and group.members:
+        raise InconsistentGroupProtocol(
+            f"the group {group.id!r} has consumer instances of the HTTP API; stop them first, or use another "
+            "group"
+        )
+    members, records, answers = classic.step(group.id, group.classic, event, now_ms, limits)
+    after = replace(group, classic=members)
+    if members.active and group.idle_ms:
+        after = replace(after, idle_ms=0)
+        records = [group_record(after), *records]
+    if isinstance(event, JoinGroup):
+        after, records = made_by(group, after, records, event.context)
+    return after, records, answers
+
+
+def _committed(group: Group, event: CommitOffsets, now_ms: float) -> tuple[Group, Records]:
+    if event.checked or (event.generation < 0 and (group.empty or group.classic.only_awaits)):
+        return with_offsets(group, group.members.values(), event.offsets, event.at_ms, event.member_id)
+    if not group.exists:
+        raise StaleGeneration(
+            f"the group {group.id!r} has no generation {event.generation}; join it again", current=0
+        )
+    if not group.classic.active and not group.empty:
+        raise UnknownMember(
+            f"the group {group.id!r} has consumer instances of the HTTP API, and only they commit its "
+            "offsets; stop them first"
+        )
+    after = replace(group, classic=classic.committed(group.classic, event, now_ms))
+    return with_offsets(after, [], event.offsets, event.at_ms, event.member_id)
+
+
+def _offsets_deleted(group: Group, event: DeleteOffsets) -> tuple[Group, Records]:
+    if event.checked:
+        return _without_offsets(group, event.partitions)
+    if not group.exists:
+        raise UnknownGroup(f"there is no consumer group {group.id!r}; list them with `lakelog group list`")
+    if group.subscribed_topics is None:
+        raise GroupNotEmpty(f"the group {group.id!r} has members, which do not say what they read; stop them")
+    for at in event.partitions:
+        group.check_not_subscribed(at.topic)
+    return _without_offsets(group, event.partitions)
+
+
+def _without_offsets(group: Group, partitions: Set[TopicPartition]) -> tuple[Group, Records]:
+    gone = sorted(partitions & group.offsets.keys())
+    if not gone:
+        return group, []
+    left = {at: offset for at, offset in group.offsets.items() if at not in partitions}
+    after = replace(group, offsets=left, committed_ms=newest_commit_ms(left))
+    return after, [(OffsetKey(group.id, *at), None) for at in gone]

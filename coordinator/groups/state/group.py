@@ -1,0 +1,316 @@
+"""A consumer group and its members, as values: subscriptions, ownership, committed offsets."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from coordinator.access.principal import RequestContext
+from coordinator.groups.classic.classic_group import ClassicGroup, ClassicState
+from coordinator.groups.classic.consumer_protocol import CONSUMER, assigned_partitions
+from coordinator.groups.events import TopicState
+from coordinator.groups.pattern import matching
+from coordinator.groups.state.transaction_state import TransactionState
+from coordinator.groups.topic_filter import TopicFilter
+from log_tables.cluster.group_log import MemberConfig, OffsetValue
+from log_tables.cluster.topic import check_public, is_internal
+from log_tables.errors import (
+    GroupSubscribedToTopic,
+    NotAssigned,
+    UnknownMember,
+    UnknownPartition,
+    UnknownTopic,
+)
+from log_tables.topic_partition import TopicPartition
+
+Partitions = frozenset[TopicPartition]
+
+NOTHING: Partitions = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member: its subscription and its partitions. Times in milliseconds of the caller's clock.
+
+    `epoch` is the generation of the last change that it must know of. A `dormant` member has not polled
+    for too long: it stays a member, and gets no partitions until it polls. `starting` are the topics whose
+    log ends are still to be noted as its start at `latest`; None: all of its topics, for a member of a
+    version that did not note them. `context` is whoever made it, or has subscribed it last; None where nobody
+    was authenticated.
+    """
+
+    id: str
+    config: MemberConfig
+    seen_ms: float
+    polled_ms: float
+    topics: frozenset[str] = frozenset()
+    pattern: str = ""
+    assigned: bool = False
+    owned: Partitions = NOTHING
+    epoch: int = 0
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    dormant: bool = False
+    starting: frozenset[str] | None = None
+    context: RequestContext | None = None
+
+    @property
+    def latest(self) -> bool:
+        """Whether it begins at the log end of a partition in which nothing else says where."""
+        return self.config.auto_offset_reset != "earliest"
+
+    @property
+    def subscribed(self) -> bool:
+        """Whether it is subscribed to topics, by name or by pattern."""
+        return bool(self.topics or self.pattern)
+
+    @property
+    def deadline_ms(self) -> float:
+        """When a Tick finds it too late, unless it is heard of before."""
+        session = self.seen_ms + self.config.session_timeout_ms
+        if self.subscribed and not self.dormant:
+            return min(session, self.polled_ms + self.config.max_poll_interval_ms)
+        return session
+
+
+class GroupMember(NamedTuple):
+    """A member of either kind, as others may see it. `owned` is None where its assignment cannot be read."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    owned: Partitions | None
+    context: RequestContext | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group. Immutable; `step` returns the next one.
+
+    `committed_ms` is the time of its newest commit that still counts, in milliseconds since 1970. `principal`
+    is whoever made it, `User:<name>`; empty where nobody was authenticated. `readable` says which topics
+    members that subscribe by pattern may read; without it all. `members` are those of the HTTP API, `classic`
+    has those that joined by Kafka's protocol: there are only ones of one kind at a time.
+    """
+
+    id: str
+    generation: int = 0
+    members: Mapping[str, Member] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, OffsetValue] = field(default_factory=dict)
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    target: Mapping[str, Partitions] = field(default_factory=dict)
+    idle_ms: int = 0
+    committed_ms: int = field(default=0, compare=False)  # it follows from the offsets
+    transactions: TransactionState = field(default_factory=TransactionState)
+    principal: str = ""
+    readable: TopicFilter | None = field(default=None, compare=False)  # it follows from the ACLs
+    classic: ClassicGroup = field(default_factory=ClassicGroup)
+
+    def member(self, member_id: str) -> Member:
+        """Raises UnknownMember."""
+        found = self.members.get(member_id)
+        if found is None:
+            raise UnknownMember(
+                f"the group {self.id!r} has no consumer instance {member_id!r}: it was deleted, or silent "
+                "for longer than its session timeout; create it again"
+            )
+        return found
+
+    @property
+    def empty(self) -> bool:
+        """Whether no member is subscribed: then clients outside it may set the offsets."""
+        return not self.classic.active and not any(member.subscribed for member in self.members.values())
+
+    @property
+    def exists(self) -> bool:
+        """Whether it has any record: members, offsets, a generation or transactions."""
+        known = self.members or self.offsets or self.generation or self.transactions.number
+        return bool(known) or self.classic.exists
+
+    @property
+    def idle(self) -> bool:
+        """Whether it may be deleted in time: it has no members, and had no transactions. A group with
+        transactions stays, so that a late repeat of the last one is not done again.
+        """
+        active = self.members or self.classic.active or self.transactions.number
+        return self.exists and not active
+
+    @property
+    def touched_ms(self) -> int:
+        """The last sign of life of a group that is idle, in milliseconds since 1970."""
+        return max(self.idle_ms, self.committed_ms)
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether every member owns the partitions that it should."""
+        sharing = (m for m in self.members.values() if m.subscribed and not m.dormant)
+        return all(member.owned == self.target.get(member.id, NOTHING) for member in sharing)
+
+    @property
+    def state(self) -> ClassicState:
+        """Its state, by Kafka's names."""
+        if self.members:
+            return ClassicState.STABLE if self.is_stable else ClassicState.PREPARING_REBALANCE
+        return self.classic.state if self.exists else ClassicState.DEAD
+
+    @property
+    def protocol_type(self) -> str:
+        """The kind of its clients, by Kafka's names: `consumer`, or another; empty if it never had any."""
+        return CONSUMER if self.members or self.generation else self.classic.protocol_type
+
+    @property
+    def group_members(self) -> list[GroupMember]:
+        """Its members of either kind, by their ids."""
+        found = [
+            GroupMember(m.id, m.id, m.id, "" if m.context is None else m.context.host, m.owned, m.context)
+            for m in self.members.values()
+        ]
+        consumers = self.classic.protocol_type == CONSUMER
+        found += [
+            GroupMember(
+                m.id,
+                m.instance_id,
+                m.client_id,
+                m.client_host,
+                assigned_partitions(m.assignment) if consumers else None,
+                m.context,
+            )
+            for m in self.classic.members.values()
+        ]
+        return sorted(found, key=lambda member: member.id)
+
+    @property
+    def size(self) -> int:
+        """How many members of either kind it has."""
+        return len(self.members) + len(self.classic.members)
+
+    @property
+    def newest_generation(self) -> int:
+        """Its generation, as its members know it; 0 if there never were any."""
+        return self.classic.generation if self.classic.members or not self.generation else self.generation
+
+    @property
+    def owners(self) -> dict[TopicPartition, str]:
+        """The member that owns each partition, as far as that is known."""
+        return {at: member.id for member in self.group_members for at in member.owned or ()}
+
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that its members subscribe to; None where that is not known."""
+        if self.classic.members:
+            return self.classic.subscribed_topics
+        return frozenset().union(*(self.subscription(member) for member in self.members.values()))
+
+    @property
+    def assignor(self) -> str:
+        """How its members share partitions: our strategy, or the protocol of Kafka's clients."""
+        return self.classic.protocol if self.classic.members or not self.generation else self.strategy
+
+    @property
+    def strategy(self) -> str:
+        """The assignment strategy: that of the first member that asks for one, else sticky."""
+        return next((m.config.strategy for m in self.members.values() if m.config.strategy), "sticky")
+
+    @property
+    def deadline_ms(self) -> float | None:
+        """When the next Tick is due."""
+        return min((member.deadline_ms for member in self.members.values()), default=None)
+
+    def group_member(self, member_id: str) -> GroupMember:
+        """A member of either kind. Raises UnknownMember."""
+        found = next((member for member in self.group_members if member.id == member_id), None)
+        if found is None:
+            raise UnknownMember(f"the group {self.id!r} has no member {member_id!r}; list its members")
+        return found
+
+    def to_revoke(self, member: Member) -> Partitions:
+        """The partitions that `member` owns and should give up."""
+        return member.owned - self.target.get(member.id, NOTHING) if member.subscribed else NOTHING
+
+    def subscription(self, member: Member) -> frozenset[str]:
+        """The topics that `member` subscribes to; for a pattern, those that it matches and the member may
+        read now.
+        """
+        if not member.pattern:
+            return member.topics
+        found = _matching(member.pattern, tuple(name for name in self.topics if not is_internal(name)))
+        if self.readable is None or member.context is None:
+            return found
+        return self.readable.of(member.context, found)
+
+    def chosen(self, member: Member) -> frozenset[str]:
+        """The topics of the partitions that `member` may be given, or has assigned itself."""
+        return frozenset(at.topic for at in member.owned) if member.assigned else self.subscription(member)
+
+    def starting(self, member: Member) -> frozenset[str]:
+        """The topics of `member` whose log ends are still to be noted as its start.
+
+        In all others it begins where the group has committed, else at the log start.
+        """
+        if not member.latest or (member.starting is not None and not member.starting):
+            return frozenset()
+        chosen = self.chosen(member) & self.topics.keys()
+        return chosen if member.starting is None else chosen & member.starting
+
+    def started(self, members: Iterable[Member]) -> frozenset[str]:
+        """The topics in which the group has its start by the subscriptions of `members`."""
+        return frozenset().union(*(self.subscription(m) - self.starting(m) for m in members if m.subscribed))
+
+    def unplaced(self, member: Member, topics: Iterable[str]) -> list[TopicPartition]:
+        """The partitions of `topics` that `member` may be given and in which nothing says where it begins."""
+        named = [name for name in sorted(topics) if name in self.topics]
+        found = (TopicPartition(name, p) for name in named for p in range(self.topics[name].partitions))
+        return [at for at in found if self.is_unplaced(member, at)]
+
+    def is_unplaced(self, member: Member, at: TopicPartition) -> bool:
+        """Whether there is `at`, `member` may be given it if it has the topic, and nothing says where it
+        begins there.
+        """
+        if member.assigned and (at not in member.owned or at in member.positions):
+            return False
+        topic = self.topics.get(at.topic)
+        return topic is not None and at.partition < topic.partitions and self.committed(at) is None
+
+    def check_owned(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
+        """Raise NotAssigned for the first of `partitions` that `member` does not own."""
+        for at in partitions:
+            if at not in member.owned:
+                raise NotAssigned(
+                    f"the consumer instance {member.id!r} does not own partition {at.partition} of topic "
+                    f"{at.topic!r} (now); poll, and go by the assignment"
+                )
+
+    def check_not_subscribed(self, topic: str) -> None:
+        """Raise GroupSubscribedToTopic while members are subscribed to `topic`, or may be."""
+        topics = self.subscribed_topics
+        if topics is None or topic in topics:
+            raise GroupSubscribedToTopic(
+                f"members of the group {self.id!r} are subscribed to {topic!r}; stop them first"
+            )
+
+    def committed(self, at: TopicPartition) -> OffsetValue | None:
+        """The offset committed for a partition of the topic as it is now."""
+        found, topic = self.offsets.get(at), self.topics.get(at.topic)
+        return found if found and topic and found.topic_id == topic.topic_id else None
+
+    def check(self, at: TopicPartition) -> TopicState:
+        """The state of the topic of `at`. Raises InvalidTopicName, UnknownTopic, UnknownPartition."""
+        check_public(at.topic)
+        topic = self.topics.get(at.topic)
+        if topic is None:
+            raise UnknownTopic(f"there is no topic {at.topic!r}; check its name, or create it")
+        if not 0 <= at.partition < topic.partitions:
+            raise UnknownPartition(
+                f"topic {at.topic} has no partition {at.partition}; it has 0 to {topic.partitions - 1}"
+            )
+        return topic
+
+
+def newest_commit_ms(offsets: Mapping[TopicPartition, OffsetValue]) -> int:
+    """The time of the newest of `offsets`, in milliseconds since 1970; 0 if there are none."""
+    return max((committed.committed_ms for committed in offsets.values()), default=0)
+
+
+@lru_cache(maxsize=64)  # when a topic comes, many groups ask for the same
+def _matching(pattern: str, names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(matching(pattern, names))

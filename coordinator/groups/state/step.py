@@ -1,0 +1,543 @@
+"""A consumer group, as a pure state machine: `step(group, event, now) → (group, records)`.
+
+The records must be durable before any client hears of the new group. A step sets the target assignment of
+all members at once (`target`). Ownership follows member by member, as in KIP-848: a member gives up and takes
+over partitions only in its own poll, when it has processed its records, and takes over only partitions that
+no other member still owns. So partitions that stay with their owner are never interrupted, and no partition
+ever has two owners. A member may commit the partitions that it owns, and no others.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from coordinator.access.principal import RequestContext
+from coordinator.groups.events import (
+    Applied,
+    Assign,
+    Commit,
+    Delete,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    MemberEvent,
+    OffsetAndMetadata,
+    Poll,
+    Reset,
+    Seek,
+    Start,
+    Subscribe,
+    Tick,
+    TopicsChanged,
+    Transact,
+    Unsubscribe,
+)
+from coordinator.groups.pattern import matching
+from coordinator.groups.state import transaction_state
+from coordinator.groups.state.assignment import STRATEGIES, Assignment
+from coordinator.groups.state.group import NOTHING, Group, Member, newest_commit_ms
+from coordinator.groups.state.group_records import group_record, member_record
+from log_tables.cluster.group_log import (
+    ClassicKey,
+    GroupKey,
+    Key,
+    MemberKey,
+    OffsetKey,
+    OffsetValue,
+    Records,
+)
+from log_tables.cluster.topic import check_public, check_writable
+from log_tables.errors import (
+    GroupNotEmpty,
+    InconsistentGroupProtocol,
+    InvalidConsumer,
+    InvalidRecord,
+    InvalidSubscription,
+    MemberExists,
+    MixedSubscription,
+    Retriable,
+    StaleGeneration,
+    UnknownTopic,
+)
+from log_tables.limits import SUBSCRIPTION_MAX_CHARS
+from log_tables.segments.staging import StagedFile
+from log_tables.topic_partition import TopicPartition
+
+
+def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:
+    """Apply `event` at `now_ms`: the next group, and the records of the change.
+
+    Raises the errors of the kind Conflict, NotFound or InvalidRequest for an event that cannot be: then
+    nothing has changed.
+    """
+    after, records = _stepped(group, event, now_ms)
+    if isinstance(event, Join | Reset | Transact):
+        return made_by(group, after, records, event.context)
+    return after, records
+
+
+def made_by(
+    before: Group, after: Group, records: Records, context: RequestContext | None
+) -> tuple[Group, Records]:
+    """`after`, which says who has made it if there was no such group `before`."""
+    if context is None or before.exists or not after.exists:
+        return after, records
+    after = replace(after, principal=context.principal.name)
+    own = GroupKey(after.id)
+    return after, [*((key, value) for key, value in records if key != own), group_record(after)]
+
+
+def _stepped(  # noqa: PLR0911 -- one for each event
+    group: Group, event: Event, now_ms: float
+) -> tuple[Group, Records]:
+    match event:
+        case Join():
+            return _joined(group, event, now_ms)
+        case Reset():
+            return _reset(group, event)
+        case Transact():
+            return _transacted(group, event, now_ms)
+        case Applied():
+            transactions, records = transaction_state.apply(group.transactions, group.id, event)
+            return replace(group, transactions=transactions), records
+        case Delete():
+            return _deleted(group, event)
+        case TopicsChanged():
+            return _topics_changed(group, event)
+        case Tick():
+            return _ticked(group, event, now_ms)
+        case Commit(checked=True) | Seek(checked=True) if event.member_id not in group.members:
+            return _finished(group, event)
+        case _:
+            seen = replace(group.member(event.member_id), seen_ms=now_ms)
+            return _of_member(_with(group, seen), seen, event, now_ms)
+
+
+def _of_member(  # noqa: PLR0911 -- one for each event
+    group: Group, member: Member, event: MemberEvent, now_ms: float
+) -> tuple[Group, Records]:
+    match event:
+        case Heartbeat():
+            return group, []
+        case Poll():
+            return _polled(group, member, event, now_ms)
+        case Commit():
+            return _committed(group, member, event)
+        case Subscribe():
+            return _subscribed(group, member, event, now_ms)
+        case Start():
+            return _started(group, member, event)
+        case Assign():
+            return _assigned(group, member, event)
+        case Unsubscribe():
+            return _unsubscribed(group, member)
+        case Seek():
+            return _sought(group, member, event)
+        case Leave():
+            return _without(group, [member.id])
+
+
+def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
+    if event.member_id in group.members:
+        raise MemberExists(
+            f"the group {group.id!r} has a consumer instance {event.member_id!r} already; choose another "
+            "name, or delete that one first"
+        )
+    if group.classic.active:
+        raise InconsistentGroupProtocol(
+            f"the group {group.id!r} has members that joined by Kafka's protocol; stop them first, or use "
+            "another group"
+        )
+    strategy = event.config.strategy
+    if strategy and strategy not in STRATEGIES:
+        raise InvalidConsumer(
+            f"partition.assignment.strategy={strategy!r} is not known; use one of {', '.join(STRATEGIES)}"
+        )
+    if strategy and group.members and strategy != group.strategy:
+        raise InvalidConsumer(
+            f"the group {group.id!r} shares its partitions by {group.strategy}, not by {strategy}; use "
+            "the same"
+        )
+    member = Member(
+        event.member_id, event.config, now_ms, now_ms, epoch=group.generation, context=event.context
+    )
+    joined = replace(_with(group, member), idle_ms=0)
+    return joined, [*([group_record(joined)] if group.idle_ms else []), member_record(group, member)]
+
+
+def check_subscribed(topics: Collection[str]) -> None:
+    """Raise InvalidSubscription for names that are too long together, InvalidTopicName for one that clients
+    cannot read.
+    """
+    names = sum(map(len, topics))
+    if names > SUBSCRIPTION_MAX_CHARS:
+        raise InvalidSubscription(
+            f"the names of the {len(topics)} topics have {names} characters, {SUBSCRIPTION_MAX_CHARS} "
+            "are allowed; subscribe by a topic_pattern"
+        )
+    for name in topics:
+        check_public(name)
+
+
+def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -> tuple[Group, Records]:
+    if not event.topics and not event.pattern:
+        raise InvalidSubscription("a subscription names topics or a topic_pattern; name one, or delete it")
+    check_subscribed(event.topics)
+    if event.topics and event.pattern:
+        raise MixedSubscription("a subscription has topics or a topic_pattern, not both; choose one")
+    if member.assigned or (member.topics and event.pattern) or (member.pattern and event.topics):
+        raise _mixed(member)
+    if event.pattern:
+        matching(event.pattern, [])  # raises for a pattern that is none
+    changed = replace(
+        member,
+        topics=event.topics,
+        pattern=event.pattern,
+        polled_ms=now_ms,
+        dormant=False,
+        context=event.context,
+    )
+    if member.latest:
+        new = group.subscription(changed) & group.topics.keys()
+        changed = replace(changed, starting=frozenset(new - group.started([member])))
+    return _rebalanced(_with(group, changed), [member.id])
+
+
+def _started(group: Group, member: Member, event: Start) -> tuple[Group, Records]:
+    """The member begins at 0 where the end is not known: the partition is damaged, or came after the topic
+    was looked at. So it does where a member at `earliest` has the topic, and may have been given records and
+    committed none.
+
+    The member may have subscribed again since the ends were read: other topics have their ends to come.
+    """
+    others = [] if member.assigned else [m for m in group.members.values() if m.id != member.id]
+    taken, starting, places = group.started(others), group.starting(member), dict[TopicPartition, int]()
+    for at, end in event.ends.items():
+        if at.topic in starting and group.is_unplaced(member, at):
+            known = end is not None and end.topic_id == group.topics[at.topic].topic_id
+            places[at] = end.offset if end and known and at.topic not in taken else 0
+    left = set()
+    for at in group.unplaced(member, starting & event.topics.keys()):
+        if at not in places and group.topics[at.topic].had(at.partition, event.topics[at.topic]):
+            left.add(at.topic)
+        else:
+            places.setdefault(at, 0)
+    group, records = _placed(group, member, places, event.at_ms)
+    done = starting & event.topics.keys() - left
+    if not done:
+        return group, records
+    started = replace(group.members[member.id], starting=starting - done)
+    return _with(group, started), [*records, member_record(group, started)]
+
+
+def _placed(
+    group: Group, member: Member, places: Mapping[TopicPartition, int], at_ms: int
+) -> tuple[Group, Records]:
+    """`group` with the offsets at which `member` begins; whoever has sought a position there keeps it."""
+    if not places:
+        return group, []
+    if member.assigned:
+        noted = replace(member, positions={**member.positions, **places})
+        return _with(group, noted), [member_record(group, noted)]
+    offsets = {at: OffsetAndMetadata(offset) for at, offset in places.items()}
+    return with_offsets(group, [], offsets, at_ms, member.id)
+
+
+def _placed_in_new(group: Group, before: Group, at_ms: int) -> tuple[Group, Records]:
+    """`group` at the beginning of the partitions that came to its members at `latest` after `before`."""
+    records: Records = []
+    for member in sorted(group.members.values(), key=lambda member: member.id):
+        if not member.latest:
+            continue
+        chosen, earlier = group.chosen(member), before.chosen(member)
+        same = {name for name in chosen & earlier if before.topics.get(name) == group.topics.get(name)}
+        places = dict.fromkeys(group.unplaced(member, chosen - same - group.starting(member)), 0)
+        group, more = _placed(group, member, places, at_ms)
+        records += more
+    return group, records
+
+
+def _assigned(group: Group, member: Member, event: Assign) -> tuple[Group, Records]:
+    if member.subscribed:
+        raise _mixed(member)
+    for at in event.partitions:
+        group.check(at)
+    kept = {at: offset for at, offset in member.positions.items() if at in event.partitions}
+    changed = replace(member, assigned=bool(event.partitions), owned=event.partitions, positions=kept)
+    if member.latest:
+        changed = replace(changed, starting=frozenset(at.topic for at in event.partitions))
+    return _with(group, changed), [member_record(group, changed)]
+
+
+def _unsubscribed(group: Group, member: Member) -> tuple[Group, Records]:
+    freed = replace(member, topics=frozenset(), pattern="", assigned=False, owned=NOTHING, positions={})
+    freed = replace(freed, starting=frozenset[str]() if freed.latest else None)
+    return _rebalanced(_with(group, freed), [member.id])
+
+
+def _mixed(member: Member) -> MixedSubscription:
+    way = "a list of partitions" if member.assigned else "a pattern" if member.pattern else "topics"
+    return MixedSubscription(
+        f"the consumer instance {member.id!r} has {way}: topics, a pattern and partitions exclude one "
+        "another; delete its subscription first"
+    )
+
+
+def _polled(group: Group, member: Member, event: Poll, now_ms: float) -> tuple[Group, Records]:
+    woken = replace(member, polled_ms=now_ms, dormant=False)
+    group, records = _with(group, woken), Records()
+    if member.dormant:
+        group, records = _rebalanced(group, [])
+        woken = group.members[member.id]
+    if not woken.subscribed or (event.generation is not None and event.generation < woken.epoch):
+        return group, records
+    target = group.target.get(member.id, NOTHING)
+    if woken.owned == target:
+        return group, records
+    others = (other for other in group.members.values() if other.subscribed and other.id != member.id)
+    taken = NOTHING.union(*(other.owned & target for other in others))
+    owned = target - taken
+    if owned == woken.owned:
+        return group, records
+    generation = group.generation + 1
+    kept = {at: offset for at, offset in woken.positions.items() if at in owned}
+    given = replace(woken, owned=owned, epoch=generation, positions=kept)
+    group = replace(_with(group, given), generation=generation)
+    return group, [*records, group_record(group), member_record(group, given)]
+
+
+def _finished(group: Group, event: Commit | Seek) -> tuple[Group, Records]:
+    """A member has left before all that it asked for was done: only its commit counts."""
+    if isinstance(event, Seek):
+        return group, []
+    return with_offsets(group, [], event.offsets, event.at_ms, event.member_id)
+
+
+def _committed(group: Group, member: Member, event: Commit) -> tuple[Group, Records]:
+    if not event.checked:
+        _check_committing(group, member, event.offsets)
+    return with_offsets(group, [member], event.offsets, event.at_ms, member.id)
+
+
+def _check_committing(group: Group, member: Member, offsets: Iterable[TopicPartition]) -> None:
+    """Raise NotAssigned, GroupNotEmpty unless `member` may commit these."""
+    group.check_owned(member, offsets)
+    if member.assigned and not group.empty:
+        raise GroupNotEmpty(
+            f"members of the group {group.id!r} share its topics: a consumer instance with partitions of its "
+            "own cannot commit there; use another group"
+        )
+
+
+def _transacted(group: Group, event: Transact, now_ms: float) -> tuple[Group, Records]:
+    """A repeat changes nothing: `TransactionState.find_retry` has its answer."""
+    if group.transactions.find_retry(event.key, event.digest) is not None:
+        return group, []
+    if not event.offsets and not event.staged:
+        raise InvalidRecord("the transaction has neither records nor offsets; send some")
+    _check_staged(group, event.staged)
+    if event.member_id is None:
+        if not group.empty:
+            raise GroupNotEmpty(
+                f"the group {group.id!r} has members, which own its offsets; stop them first, or send it as "
+                "one of them"
+            )
+        movers: list[Member] = [*group.members.values()]
+    else:
+        member = replace(group.member(event.member_id), seen_ms=now_ms)
+        _check_transacting(group, member, event)
+        group, movers = _with(group, member), [member]
+    group, records = with_offsets(group, movers, event.offsets, event.at_ms, event.member_id or "")
+    transactions, more = transaction_state.begin(group.transactions, group.id, event)
+    return replace(group, transactions=transactions), records + more
+
+
+def _check_transacting(group: Group, member: Member, event: Transact) -> None:
+    if event.generation is not None and event.generation != member.epoch:
+        raise StaleGeneration(
+            f"the assignment of the consumer instance {member.id!r} has changed since generation "
+            f"{event.generation}: it is {member.epoch}; poll, go by the assignment, and do the work again",
+            current=member.epoch,
+        )
+    _check_committing(group, member, event.offsets)
+    if event.offsets and member.config.auto_commit:
+        raise InvalidConsumer(
+            f"the consumer instance {member.id!r} commits by itself what it was given, whatever becomes of "
+            "its transactions; create it with auto.commit.enable=false"
+        )
+
+
+def _check_staged(group: Group, staged: Iterable[StagedFile]) -> None:
+    for run in (run for file in staged for run in file.runs):
+        check_writable(run.topic)
+        if group.check(TopicPartition(run.topic, run.partition)).topic_id != run.topic_id:
+            raise UnknownTopic(
+                f"topic {run.topic!r} is not the one that records were staged for: it was re-created; stage "
+                "them again"
+            )
+
+
+def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
+    if not event.checked:
+        _check_resetting(group, event)
+    return with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
+
+
+def _check_resetting(group: Group, event: Reset) -> None:
+    if group.classic.active:
+        raise GroupNotEmpty(
+            f"the group {group.id!r} has members that joined by Kafka's protocol, and would not hear of it; "
+            "stop them first"
+        )
+    if not group.empty and not event.force:
+        raise GroupNotEmpty(
+            f"the group {group.id!r} has members, which own its offsets; stop them first, or force it"
+        )
+
+
+def with_offsets(
+    group: Group,
+    movers: Iterable[Member],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    at_ms: int,
+    by: str,
+) -> tuple[Group, Records]:
+    """`group` with these offsets committed; `movers` go on from there, whatever positions they had.
+
+    Raises UnknownTopic, UnknownPartition, InvalidTopicName.
+    """
+    made, records = dict[TopicPartition, OffsetValue](), Records()
+    for at, place in offsets.items():
+        topic_id = group.check(at).topic_id
+        made[at] = OffsetValue(place.offset, topic_id, place.metadata, at_ms, by, place.leader_epoch)
+        records.append((OffsetKey(group.id, at.topic, at.partition), made[at]))
+    for member in movers:
+        if not offsets.keys().isdisjoint(member.positions):
+            kept = {at: offset for at, offset in member.positions.items() if at not in offsets}
+            moved = replace(member, positions=kept)
+            group = _with(group, moved)
+            records.append(member_record(group, moved))
+    newest = max(at_ms, group.committed_ms) if made else group.committed_ms
+    return replace(group, offsets={**group.offsets, **made}, committed_ms=newest), records
+
+
+def _sought(group: Group, member: Member, event: Seek) -> tuple[Group, Records]:
+    if event.checked:
+        event = replace(
+            event, positions={at: each for at, each in event.positions.items() if at in member.owned}
+        )
+    group.check_owned(member, event.positions)
+    changed = replace(member, positions={**member.positions, **event.positions})
+    return _with(group, changed), [member_record(group, changed)]
+
+
+def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
+    if (group.members or group.classic.active) and not event.force:
+        raise GroupNotEmpty(f"the group {group.id!r} has members; stop them first, or force it")
+    if group.transactions.pending:
+        raise Retriable(f"transactions of the group {group.id!r} are being applied; repeat the request")
+    keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
+    keys += [OffsetKey(group.id, *at) for at in group.offsets]
+    gone = Group(group.id, topics=group.topics, readable=group.readable)
+    forgotten = transaction_state.forget(group.transactions, group.id)
+    if group.classic.stored is not None:
+        keys.append(ClassicKey(group.id))
+    return gone, [*((key, None) for key in keys), *forgotten, (GroupKey(group.id), None)]
+
+
+def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]:
+    before = group
+
+    def stays(at: TopicPartition) -> bool:
+        topic, earlier = event.topics.get(at.topic), before.topics.get(at.topic)
+        if topic is None or at.partition >= topic.partitions:
+            return False
+        return earlier is None or earlier.topic_id == topic.topic_id
+
+    def left(member: Member) -> Member:
+        """`member` without partitions of topics that changed; partitions that it assigned itself stay."""
+        owned = member.owned if member.assigned else frozenset(filter(stays, member.owned))
+        kept = {at: offset for at, offset in member.positions.items() if stays(at)}
+        return replace(member, owned=owned, positions=kept)
+
+    group = replace(group, topics=event.topics, readable=event.readable)
+    dead = {at: None for at in group.offsets if group.committed(at) is None}
+    records: Records = [(OffsetKey(group.id, *at), None) for at in dead]
+    if dead:
+        alive = {at: committed for at, committed in group.offsets.items() if at not in dead}
+        group = replace(group, offsets=alive, committed_ms=newest_commit_ms(alive))
+    # Partitions of a deleted topic are not given up in order.
+    losers = []
+    for member in group.members.values():
+        changed = left(member)
+        group = _with(group, changed)
+        if changed.owned != member.owned:
+            losers.append(member.id)
+        elif changed.positions != member.positions:
+            records.append(member_record(group, changed))
+    group, placed = _placed_in_new(group, before, event.at_ms)
+    group, more = _rebalanced(group, losers)
+    return group, records + placed + more
+
+
+def _ticked(group: Group, event: Tick, now_ms: float) -> tuple[Group, Records]:
+    if event.forget_before_ms and group.idle:
+        return _idle(group, event)
+    transactions, forgotten = transaction_state.expire(group.transactions, group.id, event.at_ms)
+    group, records = _looked_after(replace(group, transactions=transactions), now_ms)
+    return group, records + forgotten
+
+
+def _idle(group: Group, event: Tick) -> tuple[Group, Records]:
+    """The time since when it is idle must be durable: another process would begin to count again."""
+    if not group.idle_ms:
+        group = replace(group, idle_ms=event.at_ms)
+        return group, [group_record(group)]
+    if group.touched_ms >= event.forget_before_ms:
+        return group, []
+    return _deleted(group, Delete())
+
+
+def _looked_after(group: Group, now_ms: float) -> tuple[Group, Records]:
+    late = [member for member in group.members.values() if now_ms >= member.deadline_ms]
+    dead = [m.id for m in late if now_ms >= m.seen_ms + m.config.session_timeout_ms]
+    slow = [m for m in late if m.id not in dead]
+    for member in slow:
+        group = _with(group, replace(member, dormant=True, owned=NOTHING, positions={}))
+    if dead:
+        return _without(group, dead, [member.id for member in slow])
+    return _rebalanced(group, [member.id for member in slow]) if slow else (group, [])
+
+
+def _without(group: Group, gone: list[str], changed: Iterable[str] = ()) -> tuple[Group, Records]:
+    left = {name: member for name, member in group.members.items() if name not in gone}
+    group, records = _rebalanced(replace(group, members=left), changed)
+    return group, [*((MemberKey(group.id, name), None) for name in gone), *records]
+
+
+def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
+    """`group` with a new target; the members `changed` have lost partitions or asked for some."""
+    sharing = {m.id: m for m in group.members.values() if m.subscribed and not m.dormant}
+    subscriptions = {m.id: group.subscription(m) for m in sharing.values()}
+    chosen = {name for subscription in subscriptions.values() for name in subscription}
+    counts = {name: group.topics[name].partitions for name in chosen & group.topics.keys()}
+    owned: Assignment = {m.id: m.owned for m in sharing.values()}
+    # A classic group has no strategy of ours.
+    target = STRATEGIES[group.strategy](subscriptions, counts, owned) if sharing else {}
+    # A member that heard of a loss must hear when it is none any longer. Nobody knows which members heard of
+    # a move that a restart interrupted.
+    before = group.target or (target if target == owned else {})
+    concerned = {*changed}
+    concerned |= {m for m in sharing if owned[m] - target[m] or owned[m] - before.get(m, NOTHING)}
+    group = replace(group, target=target)
+    if not concerned:
+        return group, []
+    group = replace(group, generation=group.generation + 1)
+    notified = [replace(group.members[name], epoch=group.generation) for name in sorted(concerned)]
+    for member in notified:
+        group = _with(group, member)
+    return group, [group_record(group), *(member_record(group, member) for member in notified)]
+
+
+def _with(group: Group, member: Member) -> Group:
+    return replace(group, members={**group.members, member.id: member})

@@ -1,0 +1,102 @@
+"""`lakelog quota`: how much a principal may do each second. It needs the store alone."""
+
+from typing import Annotated
+
+import typer
+
+from lakelog.cli.change import note_change
+from lakelog.cli.common import CommandGroup, Data, Json, cluster_at, console, pairs, print_json, print_table
+from log_tables.errors import InvalidArgument
+
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
+
+DEFAULT = "default"
+
+Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="User:NAME, Group:NAME, or default.")]
+Rates = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME=RATE...",
+        help="producer_byte_rate, consumer_byte_rate, request_rate, controller_mutation_rate; each a second.",
+    ),
+]
+
+
+@app.command("set")
+def set_rates(entity: Entity, rates: Rates, data: Data = None, json: Json = False) -> None:
+    """Set rates of a user, of a group, or of all who have none of their own. Others stay as they are."""
+    from log_tables.cluster.admin.security_admin import set_quota
+
+    given = {name: _number(name, text) for name, text in pairs(rates, "the rate").items()}
+    cluster = cluster_at(data)
+    set_quota(cluster.metadata_log, _entity(entity), given)
+    _tell(json, "set", entity)
+    note_change(cluster, "AlterClientQuotas", entity, "QUOTA", rates=given)
+
+
+@app.command("list")
+def list_quotas(data: Data = None, json: Json = False) -> None:
+    """List the quotas."""
+    from log_tables.cluster.access_record import Quota
+
+    found = cluster_at(data).metadata_log.access.quotas
+    names = Quota.__struct_fields__
+    rows = [
+        {"entity": _shown(entity), **{name: getattr(quota, name) for name in names}}
+        for entity, quota in sorted(found.items())
+    ]
+    if json:
+        print_json(rows)
+    else:
+        print_table(
+            ("entity", *(name.replace("_", " ") for name in names)), [[*row.values()] for row in rows]
+        )
+
+
+@app.command()
+def remove(
+    entity: Entity,
+    names: Annotated[
+        list[str], typer.Argument(metavar="[NAME...]", help="Some of its rates; by default all.")
+    ] = [],  # noqa: B006 -- typer copies it
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Remove the quota of a user, of a group, or the default."""
+    from log_tables.cluster.access_record import Quota
+    from log_tables.cluster.admin.security_admin import remove_quota
+
+    for name in names:
+        if name not in Quota.__struct_fields__:
+            known = ", ".join(Quota.__struct_fields__)
+            raise InvalidArgument(f"there is no quota {name[:40]!r}; use one of {known}")
+    cluster = cluster_at(data)
+    remove_quota(cluster.metadata_log, _entity(entity), names or Quota.__struct_fields__)
+    _tell(json, "removed", entity)
+    note_change(cluster, "DeleteClientQuotas", entity, "QUOTA", names=names)
+
+
+def _entity(name: str) -> str:
+    from log_tables.cluster.access_record import DEFAULT_QUOTA
+
+    return DEFAULT_QUOTA if name == DEFAULT else name
+
+
+def _shown(entity: str) -> str:
+    from log_tables.cluster.access_record import DEFAULT_QUOTA
+
+    return DEFAULT if entity == DEFAULT_QUOTA else entity
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidArgument(f"{name[:40]} = {text[:40]!r} is not a number; write units a second") from None
+
+
+def _tell(json: bool, done: str, entity: str) -> None:
+    if json:
+        print_json({done: entity})
+    else:
+        console().print(f"{done} the quota of {entity}")

@@ -1,0 +1,1 @@
+"""Consuming, alone or in a group, and transactions that commit offsets."""

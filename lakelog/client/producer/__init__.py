@@ -1,0 +1,1 @@
+"""Producing: batches, what was delivered of them, and requests that are sent again."""

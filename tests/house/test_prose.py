@@ -1,0 +1,51 @@
+"""scripts/prose.py and scripts/wrap.py: faults of pages and docstrings are found, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.prose import page_faults, source_faults
+from scripts.wrap import WIDTH, wrapped
+
+NO_FOLDER = "lakelog"
+NO_FILE = f"{NO_FOLDER}/run.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("words " * 30, "is not wrapped at one width: run `make format`"),
+        ("[a page](missing.md)", "links to missing.md, which does not exist"),
+        (f"[this page](page.md), `{NO_FILE}`", f"names {NO_FILE}, which does not exist"),
+    ],
+)
+def test_a_fault_of_a_page_is_found(text: str, fault: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert [*page_faults(page, tmp_path)] == [fault]
+
+
+@pytest.mark.parametrize("opening", ["The same", "Of", "Those", "That", "What"])
+def test_a_docstring_that_begins_with_what_is_not_yet_named_is_found(opening: str, tmp_path: Path) -> None:
+    source = tmp_path / "source.py"
+    source.write_text(f'"""A module."""\n\n\ndef f():\n    """{opening} one."""\n')
+    assert [*source_faults(source, tmp_path)] == [
+        f"4: begins with a word for what is not yet named: '{opening} one.'"
+    ]
+
+
+def test_a_page_and_a_module_without_a_fault_are_left(tmp_path: Path) -> None:
+    page, source = tmp_path / "page.md", tmp_path / "source.py"
+    page.write_text("Offsets of [this page](page.md).\n")
+    source.write_text('"""Offsets."""\n')
+    assert [*page_faults(page, tmp_path), *source_faults(source, tmp_path)] == []
+
+
+def test_wrapping_keeps_code_tables_and_headings_and_fills_items_below_their_text() -> None:
+    long = "words " * 30 + "end"
+    kept = [f"# {long}", "", f"| {long} |", "", "```", long, "```", "", f"    {long}", "", f"`{long}`", ""]
+    assert wrapped("\n".join(kept)) == "\n".join(kept)
+    item = wrapped(f"- {long}\n  more").split("\n")
+    assert [line[:2] for line in item] == ["- ", "  "]
+    assert max(map(len, item)) <= WIDTH
+    assert wrapped("\n".join(item)) == "\n".join(item)
