@@ -22,7 +22,7 @@ from starlette.responses import Response
 from api.caller import caller
 from log_tables import error_codes, errors
 from log_tables.error_codes import ERROR_CODES, status_of
-from log_tables.errors import LakelogError
+from log_tables.errors import LakelogError, nearest
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ ANY_OTHER_ERROR: dict[int | str, dict[str, Any]] = {
 
 def status_and_code(error: LakelogError) -> tuple[int, int]:
     """(HTTP status, error_code) of `error`, by the nearest of its classes that is in the table."""
-    return next(STATUS_AND_CODE[kind] for kind in type(error).__mro__ if kind in STATUS_AND_CODE)
+    return nearest(STATUS_AND_CODE, error)
 
 
 def error_code_of(response: Response) -> int:

@@ -51,12 +51,14 @@ Every class has a stable `code`. Every message names the offending value and end
 `record_errors` names them, each by its `index` in the request and with a `message` (as KIP-467 does).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 Detail = Any
 """A number or a text; for `record_errors` a list of objects of them."""
+
+Entry = TypeVar("Entry")
 
 
 class LakelogError(Exception):
@@ -68,6 +70,23 @@ class LakelogError(Exception):
         super().__init__(message)
         self.message = message
         self.details = details
+
+    def __init_subclass__(cls) -> None:
+        if "code" in vars(cls):
+            _BY_CODE[cls.code] = cls
+
+
+_BY_CODE: dict[str, type[LakelogError]] = {}
+
+
+def error_named(code: str, message: str, details: Mapping[str, Detail] | None = None) -> LakelogError:
+    """The error with this code, as another process names it; a plain one for an unknown code."""
+    return _BY_CODE.get(code, LakelogError)(message, **(details or {}))
+
+
+def nearest(table: Mapping[type[LakelogError], Entry], error: LakelogError) -> Entry:
+    """The entry of `table` for the class of `error`, or for the nearest class above it that is listed."""
+    return next(table[kind] for kind in type(error).__mro__ if kind in table)
 
 
 class InvalidRequest(LakelogError):

@@ -1,15 +1,14 @@
 """The bodies of requests between gateways: records of a partition as an Arrow stream, and outcomes. Pure."""
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pyarrow as pa
 
 from ingest.writer import Appended, AppendOutcome
 from log_tables.arrow_bounds import check_stream
-from log_tables.errors import Detail, InvalidArgument, LakelogError
+from log_tables.errors import Detail, InvalidArgument, LakelogError, error_named
 from log_tables.layout import TIMESTAMP
 from log_tables.limits import (
     KEPT_PRODUCER_ID_MAX,
@@ -134,20 +133,3 @@ def _outcome(answer: _Answer, partition: int) -> AppendOutcome:
     if answer.error is not None:
         return error_named(answer.error, answer.message, answer.details)
     return Appended(partition, answer.base_offset, answer.count, answer.duplicate, answer.append_time_us)
-
-
-def error_named(code: str, message: str, details: Mapping[str, Detail]) -> LakelogError:
-    """The error with this code; a plain one for a code that is not known."""
-    return _kinds().get(code, LakelogError)(message, **details)
-
-
-@cache
-def _kinds() -> dict[str, type[LakelogError]]:
-    """Every class of error by its code."""
-    found: dict[str, type[LakelogError]] = {}
-    left = [LakelogError]
-    while left:
-        kind = left.pop()
-        found[kind.code] = kind
-        left += kind.__subclasses__()
-    return found

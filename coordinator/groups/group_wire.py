@@ -2,7 +2,6 @@
 
 import msgspec
 
-from coordinator.brokers.peer_wire import error_named
 from coordinator.groups.classic.events import (
     CommitOffsets,
     DeleteOffsets,
@@ -15,7 +14,7 @@ from coordinator.groups.classic.events import (
     SyncGroup,
 )
 from coordinator.groups.events import Delete
-from log_tables.errors import Detail, InvalidArgument, LakelogError
+from log_tables.errors import Detail, InvalidArgument, LakelogError, error_named
 from log_tables.topic_partition import TopicPartition
 
 Forwarded = JoinGroup | SyncGroup | GroupHeartbeat | LeaveGroup | CommitOffsets | DeleteOffsets | Delete

@@ -12,12 +12,11 @@ from api.errors import BAD_REQUEST, INTERNAL, STATUS_AND_CODE, status_and_code
 from api.kafka.clients.errors import ErrorCode, error_code, group_error_code
 from api.process.app import create_app
 from api.process.server import open_gateway
-from coordinator.brokers.peer_wire import error_named
 from ingest.settings import Settings
 from lakelog.client.request import kind_of, refusal
 from log_tables import errors
 from log_tables.error_codes import ERROR_CODES
-from log_tables.errors import LakelogError, may_be_done
+from log_tables.errors import LakelogError, error_named, may_be_done
 
 REPEATED = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from log_tables.errors import InvalidArgument, LakelogError, Retriable, StoreUnavailable
+from log_tables.errors import InvalidArgument, LakelogError, Retriable, StoreUnavailable, error_named
 from log_tables.sql.query_request import (
     HEAD,
     FrameKind,
@@ -143,13 +143,4 @@ def error_of(failure: QueryFailure) -> Exception:
     """The error that a process tells."""
     if not failure.code:
         return QueryCrash(failure.message)
-    return _kind_of(failure.code)(failure.message)
-
-
-def _kind_of(code: str) -> type[LakelogError]:
-    waiting: list[type[LakelogError]] = [LakelogError]
-    for kind in waiting:
-        if kind.__dict__.get("code") == code:
-            return kind
-        waiting += kind.__subclasses__()
-    return LakelogError
+    return error_named(failure.code, failure.message)

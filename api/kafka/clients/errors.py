@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from log_tables import errors
-from log_tables.errors import LakelogError
+from log_tables.errors import LakelogError, nearest
 
 
 class ErrorCode(IntEnum):
@@ -125,7 +125,7 @@ _GROUP_CODES: dict[type[LakelogError], ErrorCode] = {
 
 def error_code(error: LakelogError) -> ErrorCode:
     """The code of the nearest class of `error` that has one; of a denial that of a topic."""
-    return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
+    return nearest(_CODES, error)
 
 
 class Refusal(Exception):
@@ -148,4 +148,4 @@ def said(
 
 def group_error_code(error: LakelogError) -> ErrorCode:
     """The code of `error` in the answer to a request to a group."""
-    return next(_GROUP_CODES[kind] for kind in type(error).__mro__ if kind in _GROUP_CODES)
+    return nearest(_GROUP_CODES, error)
