@@ -58,11 +58,12 @@ Origin = Annotated[str, Field(pattern=r"^https?://([\w.-]+|\[[0-9a-fA-F:.]+\])(:
 """The origin of a page (RFC 6454): a scheme, a host, and a port where it is not the usual one."""
 
 
-_LISTENER = r"^((\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5})?$"
+Listener = Annotated[str, Field(pattern=r"^((\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5})?$")]
+"""HOST:PORT, or empty."""
 
 
-def _size(default: int, description: str, at_least: int, at_most: int | None = None) -> Any:
-    return Field(default=ByteSize(default), ge=at_least, le=at_most, description=description)
+Url = Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")]
+"""A URL of HTTP, or empty."""
 
 
 class ClientSettings(BaseModel):
@@ -85,345 +86,102 @@ class ClientSettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """Plain values; `load_settings` is how they are read. Sizes also take units: `"64 MiB"`."""
+    """A row for each setting: its type, its default and its bounds; docs/operating.md says what each is for.
+
+    Plain values; `load_settings` is how they are read. Sizes also take units: `"64 MiB"`.
+    """
 
     model_config = SettingsConfigDict(env_prefix="LAKELOG_", extra="forbid", frozen=True)
 
-    data: str = Field(
-        default="./lakelog-data",
-        min_length=1,
-        description="Root of the tables: a directory, or an s3://, gs:// or az:// URL.",
-    )
-    store_options: dict[str, str] = Field(
-        default={},
-        repr=False,
-        description="Object store options (endpoint, region, keys), besides the store's own variables.",
-    )
-    durability: Durability = Field(
-        default="auto",
-        description="Appends to a directory rely on its file system (auto), or on POSIX alone (strict).",
-    )
-    remote_root: str = Field(
-        default="",
-        description="Where remote.storage.enable moves old segments: a directory or a URL. Kept in the root.",
-    )
-    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
-    port: int = Field(default=8082, ge=0, le=65_535, description="TCP port to listen on; 0 takes a free one.")
-    kafka_listener: str = Field(
-        default="",
-        pattern=_LISTENER,
-        description="HOST:PORT to listen on for Kafka's clients, such as 127.0.0.1:9092; empty: none.",
-    )
-    kafka_advertised_listener: str = Field(
-        default="",
-        pattern=_LISTENER,
-        description="HOST:PORT that Kafka's clients are told; empty: made from kafka_listener.",
-    )
-    kafka_compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
-        default="none", description="How records are packed for Kafka's consumers, to spare the network."
-    )
-    kafka_connections_max_idle_ms: int = Field(
-        default=600_000,
-        ge=100,
-        description="How long, in ms, a connection of a Kafka client may be idle before it is closed.",
-    )
-    producer_ids_max: int = Field(
-        default=10_000,
-        ge=1,
-        description="Producer ids that this gateway gives to Kafka clients within 30 minutes; more wait.",
-    )
-    auto_create_topics_enable: bool = Field(
-        default=True,
-        description="Whether a Kafka client that asks for a topic by name makes it, as Kafka's do.",
-    )
-    advertised_url: str = Field(
-        default="",
-        pattern=r"^(https?://[^\s]+)?$",
-        description="URL that clients are told, such as a load balancer's; empty: made from host and port.",
-    )
-    peer_url: str = Field(
-        default="",
-        pattern=r"^(https?://[^\s]+)?$",
-        description="URL at which other gateways reach this one alone; empty: made from host and port.",
-    )
-    peer_secret: SecretStr | None = Field(
-        default=None,
-        description="The secret that the gateways of a cluster share; a local root has a file of it.",
-    )
-    peer_secret_file: str = Field(
-        default="", description="A file with the peer secret, one a line; the first is the newest."
-    )
-    allowed_hosts: Annotated[tuple[HostName, ...], NoDecode] = Field(
-        default=(),
-        description="Names by which clients may reach it, besides those in its URLs; * is any.",
-    )
-    authentication_methods: Annotated[tuple[AuthenticationMethod, ...], NoDecode] = Field(
-        default=(),
-        description="How clients show who they are: api-key, scram, oidc, mtls. Empty: everybody may do all.",
-    )
-    audit_enable: bool = Field(
-        default=True,
-        description="Whether a gateway that authenticates its clients keeps an audit log, the topic __audit.",
-    )
-    audit_records_per_s_max: int = Field(
-        default=100, ge=1, description="Events that this gateway adds to the audit log each second, at most."
-    )
-    audit_retention_ms: int = Field(
-        default=90 * 24 * 60 * 60 * 1000, ge=-1, description="How long, in ms, events stay; -1 is for ever."
-    )
-    audit_retention_bytes: int = Field(
-        default=256 * MIB, ge=-1, description="How large the audit log may become, in bytes; -1 is no bound."
-    )
-    oidc_issuer: str = Field(default="", description="The issuer of tokens, exactly as their `iss` has it.")
-    oidc_audience: str = Field(default="", description="The name of this cluster in the `aud` of tokens.")
-    oidc_jwks_url: str = Field(default="", description="Where the provider publishes its keys: its jwks_uri.")
-    oidc_principal_claim: str = Field(
-        default="sub", min_length=1, description="The claim that is the name of the user."
-    )
-    oidc_groups_claim: str = Field(
-        default="groups", min_length=1, description="The claim that lists the groups of the user."
-    )
-    oidc_algorithms: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=("RS256", "ES256"), description="Algorithms by which tokens may be signed."
-    )
-    oidc_client_id: str = Field(
-        default="", description="The client that the provider knows the console by; empty: no login there."
-    )
-    oidc_client_secret: SecretStr = Field(
-        default=SecretStr(""), description="The secret of that client, if it has one."
-    )
-    oidc_scope: str = Field(
-        default="openid", min_length=1, description="The scopes that the console asks for, openid among them."
-    )
-    oidc_authorization_url: str = Field(
-        default="", description="Where the provider lets users log in: its authorization_endpoint."
-    )
-    oidc_token_url: str = Field(
-        default="", description="Where the provider gives out tokens: its token_endpoint."
-    )
-    oidc_clock_skew_ms: int = Field(
-        default=30_000, ge=0, description="How far the provider's clock may be off, in ms."
-    )
-    ssl_certfile: str = Field(
-        default="", description="The gateway's certificate and its chain, in PEM: it speaks https then."
-    )
-    ssl_keyfile: str = Field(default="", description="The key of ssl_certfile, in PEM, if not in that file.")
-    ssl_keyfile_password: SecretStr = Field(default=SecretStr(""), description="The password of that key.")
-    ssl_ca_certs: str = Field(
-        default="", description="The authorities that sign the certificates of clients, in PEM."
-    )
-    ssl_client_auth: Literal["none", "requested", "required"] = Field(
-        default="none", description="Whether clients are asked for a certificate, and need one."
-    )
-    ssl_principal_mapping_rules: str = Field(
-        default="DEFAULT",
-        description="How the subject of a certificate becomes the name of a user, as in Kafka.",
-    )
-    peer_ca_certs: str = Field(
-        default="", description="The authorities that sign those of other gateways; empty: the system's."
-    )
-    peer_server_name: str = Field(
-        default="", description="The name in certificates of other gateways; empty: the host of a peer_url."
-    )
-    insecure: bool = Field(
-        default=False,
-        description="Serve other machines without authentication: everybody there may do everything.",
-    )
-    client: ClientSettings = Field(
-        default=ClientSettings(),
-        description="Credentials and certificates of commands with --url; a gateway does not use them.",
-    )
-    cors_allowed_origins: Annotated[tuple[Origin, ...], NoDecode] = Field(
-        default=(),
-        description="Origins whose pages may use the gateway, such as https://app.example; none: no page.",
-    )
-    leader_timeout_ms: int = Field(
-        default=5_000,
-        ge=100,
-        description="How long, in ms, an unreachable gateway is silent before others lead in its place.",
-    )
-    linger_ms: float = Field(
-        default=5, ge=0, le=60_000, description="How long, in ms, a batch waits for more records."
-    )
-    batch_size: ByteSize = _size(
-        1 * MIB, "Bytes of records that seal a batch before linger_ms is over.", 1, BATCH_MAX_BYTES
-    )
-    buffer_memory: ByteSize = _size(
-        128 * MIB,
-        "Bytes that requests may hold until they are committed; beyond it produce answers 429.",
-        64 * KIB,
-    )
-    commits_per_second_max: float = Field(
-        default=50,
-        ge=0,
-        description="Sustained commits per second and partition; 0 means no bound.",
-    )
-    commits_burst: int = Field(
-        default=100, ge=1, description="Commits a partition may make at once after being idle."
-    )
-    commits_cores_max: float = Field(
-        default=0.4,
-        ge=0,
-        description="Cores that all commits together may take, 0.4 of one for example; beyond it batches "
-        "gather for up to 250 ms. 0 means no bound.",
-    )
-    commits_requests_per_second_max: float = Field(
-        default=50,
-        ge=0,
-        description="The same on an object store, in puts per second, two for a commit; 0 means no bound.",
-    )
-    max_request_bytes: ByteSize = _size(
-        32 * MIB, "Largest request body, in bytes; a larger one answers 413.", 1 * KIB
-    )
-    max_connections: int = Field(
-        default=4_096,
-        ge=1,
-        description="Connections at once, fewer where the file limit is low; more are answered 503.",
-    )
-    max_connections_per_ip: int = Field(
-        default=0, ge=0, description="Connections at once from one address; 0 means no bound of its own."
-    )
-    principal_requests_max: int = Field(
-        default=0,
-        ge=0,
-        description="Requests of one principal under way at once, waiting polls too; 0 means no bound.",
-    )
-    principal_groups_max: int = Field(
-        default=0, ge=0, description="Consumer groups here that one principal has made; 0 means no bound."
-    )
-    principal_consumer_instances_max: int = Field(
-        default=0, ge=0, description="Consumer instances here of one principal; 0 means no bound."
-    )
-    connections_max_idle_ms: int = Field(
-        default=75_000,
-        ge=2_000 * PEER_KEPT_S,
-        description="How long, in ms, a connection may be idle between requests before it is closed.",
-    )
-    receive_timeout_ms: int = Field(
-        default=60_000,
-        ge=100,
-        description="How long, in ms, a request's head may take to come, and then its body, before 408.",
-    )
-    send_timeout_ms: int = Field(
-        default=60_000,
-        ge=100,
-        description="How long, in ms, a client may take nothing of its answer before it is cut off.",
-    )
-    fetch_max_bytes: ByteSize = _size(64 * MIB, "Upper bound of max_bytes in one fetch, in bytes.", 1 * KIB)
-    fetch_json_max_bytes: ByteSize = _size(
-        8 * MIB, "Bytes after which one JSON fetch answer ends: what a slow reader may hold.", 1 * KIB
-    )
-    fetch_timeout_ms_max: int = Field(
-        default=300_000,
-        ge=0,
-        description="Upper bound, in ms, of how long a fetch may wait for records.",
-    )
-    num_partitions: int = Field(
-        default=1,
-        ge=1,
-        le=PARTITIONS_MAX,
-        description="Partitions of a topic that is created without naming a count.",
-    )
-    partitions_max: int = Field(
-        default=100_000,
-        ge=1,
-        description="Partitions of all topics together; a request to make more answers 429.",
-    )
-    offsets_topic_num_partitions: int = Field(
-        default=1,
-        ge=1,
-        le=PARTITIONS_MAX,
-        description="Partitions of __consumer_offsets when it is made: what groups are spread over.",
-    )
-    consumer_instance_timeout_ms: int = Field(
-        default=300_000,
-        ge=1_000,
-        description="How long, in ms, a consumer instance may be silent that has not set another time.",
-    )
-    group_min_session_timeout_ms: int = Field(
-        default=100, ge=1, description="The least session.timeout.ms, in ms, that an instance may ask for."
-    )
-    group_max_session_timeout_ms: int = Field(
-        default=1_800_000,
-        ge=1,
-        description="The most session.timeout.ms, in ms, that an instance may ask for.",
-    )
-    group_initial_rebalance_delay_ms: int = Field(
-        default=500,
-        ge=0,
-        description="How long, in ms, a new group of Kafka's clients waits for more members.",
-    )
-    group_max_size: int = Field(
-        default=1_000, ge=1, description="Consumer instances that one group may have; more answer 429."
-    )
-    consumer_instances_max: int = Field(
-        default=5_000,
-        ge=1,
-        description="Consumer instances of all groups that a gateway coordinates; more answer 429.",
-    )
-    groups_max: int = Field(
-        default=10_000, ge=1, description="Consumer groups that a gateway coordinates; more answer 429."
-    )
-    offsets_retention_minutes: int = Field(
-        default=7 * 24 * 60,
-        ge=1,
-        description="How long, in minutes, a group without instances and commits is remembered.",
-    )
-    consumer_request_timeout_ms: int = Field(
-        default=1_000,
-        ge=0,
-        description="How long, in ms, a poll waits for records that has not set another time.",
-    )
-    refresh_interval_ms: int = Field(
-        default=1_000,
-        ge=10,
-        description="How often, in ms, it looks for topics, ACLs and credentials that others changed.",
-    )
-    topic_table_interval_ms: int = Field(
-        default=1_000,
-        ge=100,
-        description="How often, in ms, the table over a topic is brought to where its partitions are.",
-    )
-    maintain_interval_ms: int = Field(
-        default=300_000,
-        ge=1_000,
-        description="How often, in ms, `lakelog serve --maintain` begins a run of the maintenance jobs.",
-    )
-    maintain_engine: Literal["auto", "local", "spark"] = Field(
-        default="auto",
-        description="Where maintenance rewrites: processes of its machine (local), Spark, or by size (auto).",
-    )
-    maintain_local_max_bytes: ByteSize = _size(
-        4 * 1024 * MIB,
-        "Bytes that one job of a maintenance run rewrites by local processes when the engine is auto.",
-        0,
-    )
-    shutdown_timeout_ms: int = Field(
-        default=30_000,
-        ge=0,
-        description="How long, in ms, a stopping gateway flushes and answers before it gives up.",
-    )
-    console_enable: bool = Field(
-        default=True,
-        description="Whether /console is served; without authentication it is, on a loopback address alone.",
-    )
-    sql_timeout_ms: int = Field(
-        default=30_000, ge=100, description="How long, in ms, a query of the console may take."
-    )
-    sql_memory: ByteSize = _size(
-        1024 * MIB, "Memory that the process of a query of the console may take, in bytes.", 256 * MIB
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe log messages that are written."
-    )
-    log_format: LogFormat = Field(
-        default="text",
-        description="How the log is written: lines of text, or an object of JSON in each line.",
-    )
-    access_log_enable: bool = Field(
-        default=False,
-        description="Whether the log has a line for each request, over HTTP and of Kafka's clients.",
-    )
+    data: str = Field(default="./lakelog-data", min_length=1)
+    store_options: dict[str, str] = Field(default={}, repr=False)
+    durability: Durability = "auto"
+    remote_root: str = ""
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=8082, ge=0, le=65_535)
+    kafka_listener: Listener = ""
+    kafka_advertised_listener: Listener = ""
+    kafka_compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    kafka_connections_max_idle_ms: int = Field(default=600_000, ge=100)
+    producer_ids_max: int = Field(default=10_000, ge=1)
+    auto_create_topics_enable: bool = True
+    advertised_url: Url = ""
+    peer_url: Url = ""
+    peer_secret: SecretStr | None = None
+    peer_secret_file: str = ""
+    allowed_hosts: Annotated[tuple[HostName, ...], NoDecode] = ()
+    authentication_methods: Annotated[tuple[AuthenticationMethod, ...], NoDecode] = ()
+    audit_enable: bool = True
+    audit_records_per_s_max: int = Field(default=100, ge=1)
+    audit_retention_ms: int = Field(default=90 * 24 * 60 * 60 * 1000, ge=-1)
+    audit_retention_bytes: int = Field(default=256 * MIB, ge=-1)
+    oidc_issuer: str = ""
+    oidc_audience: str = ""
+    oidc_jwks_url: str = ""
+    oidc_principal_claim: str = Field(default="sub", min_length=1)
+    oidc_groups_claim: str = Field(default="groups", min_length=1)
+    oidc_algorithms: Annotated[tuple[str, ...], NoDecode] = ("RS256", "ES256")
+    oidc_client_id: str = ""
+    oidc_client_secret: SecretStr = SecretStr("")
+    oidc_scope: str = Field(default="openid", min_length=1)
+    oidc_authorization_url: str = ""
+    oidc_token_url: str = ""
+    oidc_clock_skew_ms: int = Field(default=30_000, ge=0)
+    ssl_certfile: str = ""
+    ssl_keyfile: str = ""
+    ssl_keyfile_password: SecretStr = SecretStr("")
+    ssl_ca_certs: str = ""
+    ssl_client_auth: Literal["none", "requested", "required"] = "none"
+    ssl_principal_mapping_rules: str = "DEFAULT"
+    peer_ca_certs: str = ""
+    peer_server_name: str = ""
+    insecure: bool = False
+    client: ClientSettings = ClientSettings()
+    cors_allowed_origins: Annotated[tuple[Origin, ...], NoDecode] = ()
+    leader_timeout_ms: int = Field(default=5_000, ge=100)
+    linger_ms: float = Field(default=5, ge=0, le=60_000)
+    batch_size: ByteSize = Field(default=ByteSize(1 * MIB), ge=1, le=BATCH_MAX_BYTES)
+    buffer_memory: ByteSize = Field(default=ByteSize(128 * MIB), ge=64 * KIB)
+    commits_per_second_max: float = Field(default=50, ge=0)
+    commits_burst: int = Field(default=100, ge=1)
+    commits_cores_max: float = Field(default=0.4, ge=0)
+    commits_requests_per_second_max: float = Field(default=50, ge=0)
+    max_request_bytes: ByteSize = Field(default=ByteSize(32 * MIB), ge=1 * KIB)
+    max_connections: int = Field(default=4_096, ge=1)
+    max_connections_per_ip: int = Field(default=0, ge=0)
+    principal_requests_max: int = Field(default=0, ge=0)
+    principal_groups_max: int = Field(default=0, ge=0)
+    principal_consumer_instances_max: int = Field(default=0, ge=0)
+    connections_max_idle_ms: int = Field(default=75_000, ge=2_000 * PEER_KEPT_S)
+    receive_timeout_ms: int = Field(default=60_000, ge=100)
+    send_timeout_ms: int = Field(default=60_000, ge=100)
+    fetch_max_bytes: ByteSize = Field(default=ByteSize(64 * MIB), ge=1 * KIB)
+    fetch_json_max_bytes: ByteSize = Field(default=ByteSize(8 * MIB), ge=1 * KIB)
+    fetch_timeout_ms_max: int = Field(default=300_000, ge=0)
+    num_partitions: int = Field(default=1, ge=1, le=PARTITIONS_MAX)
+    partitions_max: int = Field(default=100_000, ge=1)
+    offsets_topic_num_partitions: int = Field(default=1, ge=1, le=PARTITIONS_MAX)
+    consumer_instance_timeout_ms: int = Field(default=300_000, ge=1_000)
+    group_min_session_timeout_ms: int = Field(default=100, ge=1)
+    group_max_session_timeout_ms: int = Field(default=1_800_000, ge=1)
+    group_initial_rebalance_delay_ms: int = Field(default=500, ge=0)
+    group_max_size: int = Field(default=1_000, ge=1)
+    consumer_instances_max: int = Field(default=5_000, ge=1)
+    groups_max: int = Field(default=10_000, ge=1)
+    offsets_retention_minutes: int = Field(default=7 * 24 * 60, ge=1)
+    consumer_request_timeout_ms: int = Field(default=1_000, ge=0)
+    refresh_interval_ms: int = Field(default=1_000, ge=10)
+    topic_table_interval_ms: int = Field(default=1_000, ge=100)
+    maintain_interval_ms: int = Field(default=300_000, ge=1_000)
+    maintain_engine: Literal["auto", "local", "spark"] = "auto"
+    maintain_local_max_bytes: ByteSize = Field(default=ByteSize(4 * 1024 * MIB), ge=0)
+    shutdown_timeout_ms: int = Field(default=30_000, ge=0)
+    console_enable: bool = True
+    sql_timeout_ms: int = Field(default=30_000, ge=100)
+    sql_memory: ByteSize = Field(default=ByteSize(1024 * MIB), ge=256 * MIB)
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: LogFormat = "text"
+    access_log_enable: bool = False
 
     @field_validator("store_options", mode="before")
     @classmethod
@@ -447,50 +205,29 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _settings_of_clients_do_something(self) -> "Settings":
-        oidc = ("oidc_issuer", "oidc_audience", "oidc_jwks_url")
-        needs = {
-            **{
-                name: (
-                    "authentication_methods with oidc",
-                    bool(getattr(self, name)) and "oidc" not in self.authentication_methods,
-                )
-                for name in oidc
-            },
-            "oidc_client_id": (
-                "authentication_methods with oidc, oidc_authorization_url and oidc_token_url",
-                bool(self.oidc_client_id)
-                and not (
-                    "oidc" in self.authentication_methods
-                    and self.oidc_authorization_url
-                    and self.oidc_token_url
-                ),
-            ),
-            **{
-                name: ("oidc_client_id", lacks and not self.oidc_client_id)
-                for name, lacks in (
-                    ("oidc_client_secret", bool(self.oidc_client_secret.get_secret_value())),
-                    ("oidc_authorization_url", bool(self.oidc_authorization_url)),
-                    ("oidc_token_url", bool(self.oidc_token_url)),
-                    ("oidc_scope", self.oidc_scope != "openid"),
-                )
-            },
-            "ssl_keyfile": ("ssl_certfile", not self.ssl_certfile and bool(self.ssl_keyfile)),
-            "ssl_client_auth": (
-                "ssl_certfile and ssl_ca_certs",
-                self.ssl_client_auth != "none" and not (self.ssl_certfile and self.ssl_ca_certs),
-            ),
-            "ssl_ca_certs": ("ssl_client_auth", bool(self.ssl_ca_certs) and self.ssl_client_auth == "none"),
-            "authentication_methods with mtls": (
-                "ssl_client_auth",
-                "mtls" in self.authentication_methods and self.ssl_client_auth == "none",
-            ),
-            "ssl_principal_mapping_rules": (
-                "authentication_methods with mtls",
-                self.ssl_principal_mapping_rules != "DEFAULT" and "mtls" not in self.authentication_methods,
-            ),
-        }
-        for name, (other, lacks) in needs.items():
-            if lacks:
+        oidc, mtls = "oidc" in self.authentication_methods, "mtls" in self.authentication_methods
+        login = oidc and self.oidc_authorization_url and self.oidc_token_url
+        asks, checks = self.ssl_client_auth != "none", self.ssl_certfile and self.ssl_ca_certs
+        by_oidc, by_mtls = "authentication_methods with oidc", "authentication_methods with mtls"
+        for_login = f"{by_oidc}, oidc_authorization_url and oidc_token_url"
+        secret, has_scope = self.oidc_client_secret.get_secret_value(), self.oidc_scope != "openid"
+        has_rules = self.ssl_principal_mapping_rules != "DEFAULT"
+        for name, is_set, other, is_other_set in (
+            ("oidc_issuer", self.oidc_issuer, by_oidc, oidc),
+            ("oidc_audience", self.oidc_audience, by_oidc, oidc),
+            ("oidc_jwks_url", self.oidc_jwks_url, by_oidc, oidc),
+            ("oidc_client_id", self.oidc_client_id, for_login, login),
+            ("oidc_client_secret", secret, "oidc_client_id", self.oidc_client_id),
+            ("oidc_authorization_url", self.oidc_authorization_url, "oidc_client_id", self.oidc_client_id),
+            ("oidc_token_url", self.oidc_token_url, "oidc_client_id", self.oidc_client_id),
+            ("oidc_scope", has_scope, "oidc_client_id", self.oidc_client_id),
+            ("ssl_keyfile", self.ssl_keyfile, "ssl_certfile", self.ssl_certfile),
+            ("ssl_client_auth", asks, "ssl_certfile and ssl_ca_certs", checks),
+            ("ssl_ca_certs", self.ssl_ca_certs, "ssl_client_auth", asks),
+            (by_mtls, mtls, "ssl_client_auth", asks),
+            ("ssl_principal_mapping_rules", has_rules, by_mtls, mtls),
+        ):
+            if is_set and not is_other_set:
                 raise ValueError(f"{name} needs {other}; set both, or none")
         return self
 

@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import ByteSize
 
 from ingest.settings import Settings, load_settings
 from log_tables.errors import InvalidConfig
+from log_tables.limits import MIB
 from tests.kit.support import ROOT
 
 OPERATING = ROOT / "docs" / "operating.md"
@@ -116,9 +118,26 @@ def test_a_switch_of_the_store_is_text_or_true(monkeypatch: pytest.MonkeyPatch, 
     assert load_settings(str(tmp_path / "a.toml")).store_options == {"allow_http": "false", "timeout": "9s"}
 
 
-def test_every_setting_is_described_and_documented() -> None:
-    documented = re.findall(r"^\| `(\w+)` \|", OPERATING.read_text("utf-8"), re.MULTILINE)
-    assert sorted(set(Settings.model_fields)) == sorted(
-        name for name in documented if name in Settings.model_fields
-    )
-    assert all(field.description for field in Settings.model_fields.values())
+def shown(default: object) -> str:
+    """A default as the page writes it; empty for one that is described in words."""
+    match default:
+        case bool():
+            return str(default).lower()
+        case ByteSize():
+            unit, name = (MIB * 1024, "GiB") if default % (MIB * 1024) == 0 else (MIB, "MiB")
+            return f"{default // unit} {name}"
+        case tuple():
+            return ", ".join(default)
+        case str() | int() | float():
+            return str(default)
+    return ""
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| ", OPERATING.read_text("utf-8"), re.MULTILINE)
+    documented = {name: cell.replace("`", "") for name, cell in rows if name in Settings.model_fields}
+    assert documented.keys() == Settings.model_fields.keys()
+    defaults = {name: shown(field.default) for name, field in Settings.model_fields.items()}
+    assert {name: documented[name] for name, default in defaults.items() if default} == {
+        name: default for name, default in defaults.items() if default
+    }

@@ -37,21 +37,48 @@ DESCRIBED_BYTES = 16 * KIB
 _INT_MAX = 2**31 - 1
 
 
-_BROKER_FIELDS: Mapping[str, str] = {
-    "auto.create.topics.enable": "auto_create_topics_enable",
-    "connections.max.idle.ms": "kafka_connections_max_idle_ms",
-    "group.max.session.timeout.ms": "group_max_session_timeout_ms",
-    "group.max.size": "group_max_size",
-    "group.min.session.timeout.ms": "group_min_session_timeout_ms",
-    "max.connections": "max_connections",
-    "max.connections.per.ip": "max_connections_per_ip",
-    "num.partitions": "num_partitions",
-    "offsets.retention.minutes": "offsets_retention_minutes",
-    "offsets.topic.num.partitions": "offsets_topic_num_partitions",
-    "socket.request.max.bytes": "max_request_bytes",
-    "ssl.client.auth": "ssl_client_auth",
+_BROKER_FIELDS: Mapping[str, tuple[str, str]] = {
+    "auto.create.topics.enable": (
+        "auto_create_topics_enable",
+        "Whether a Kafka client that asks for a topic by name makes it, as Kafka's do.",
+    ),
+    "connections.max.idle.ms": (
+        "kafka_connections_max_idle_ms",
+        "How long, in ms, a connection of a Kafka client may be idle before it is closed.",
+    ),
+    "group.max.session.timeout.ms": (
+        "group_max_session_timeout_ms",
+        "The most session.timeout.ms, in ms, that an instance may ask for.",
+    ),
+    "group.max.size": ("group_max_size", "Consumer instances that one group may have; more answer 429."),
+    "group.min.session.timeout.ms": (
+        "group_min_session_timeout_ms",
+        "The least session.timeout.ms, in ms, that an instance may ask for.",
+    ),
+    "max.connections": (
+        "max_connections",
+        "Connections at once, fewer where the file limit is low; more are answered 503.",
+    ),
+    "max.connections.per.ip": (
+        "max_connections_per_ip",
+        "Connections at once from one address; 0 means no bound of its own.",
+    ),
+    "num.partitions": ("num_partitions", "Partitions of a topic that is created without naming a count."),
+    "offsets.retention.minutes": (
+        "offsets_retention_minutes",
+        "How long, in minutes, a group without instances and commits is remembered.",
+    ),
+    "offsets.topic.num.partitions": (
+        "offsets_topic_num_partitions",
+        "Partitions of __consumer_offsets when it is made: what groups are spread over.",
+    ),
+    "socket.request.max.bytes": (
+        "max_request_bytes",
+        "Largest request body, in bytes; a larger one answers 413.",
+    ),
+    "ssl.client.auth": ("ssl_client_auth", "Whether clients are asked for a certificate, and need one."),
 }
-"""The settings of a gateway, by Kafka's names."""
+"""The settings of a gateway, by Kafka's names, and what each is for."""
 
 
 class BrokerSetting(NamedTuple):
@@ -67,11 +94,10 @@ def broker_settings(settings: Settings) -> Iterator[BrokerSetting]:
     """The settings of this gateway that Kafka has a name for, by name. Clients read them; only its
     owner changes them.
     """
-    meaning = Settings.model_fields["kafka_advertised_listener"].description or ""
+    meaning = "HOST:PORT that Kafka's clients are told; empty: made from kafka_listener."
     yield BrokerSetting("advertised.listeners", _advertised(settings), "", meaning)
-    for name, field in _BROKER_FIELDS.items():
-        about = Settings.model_fields[field]
-        yield BrokerSetting(name, getattr(settings, field), about.default, about.description or "")
+    for name, (field, meaning) in _BROKER_FIELDS.items():
+        yield BrokerSetting(name, getattr(settings, field), Settings.model_fields[field].default, meaning)
 
 
 def _advertised(settings: Settings) -> str:
