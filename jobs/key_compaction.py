@@ -5,16 +5,14 @@ larger than memory. log_tables/segments/cleaner.py selects the records that stay
 compacted in one commit: a tombstone may go only together with the records that it deletes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 
-from jobs.engine import Engine, batches
+from jobs.engine import Engine, Failure
 from jobs.outcome import JobOutcome
-from jobs.rewrite_commit import commit_rewrite, still_there
-from jobs.state import PartitionState, partition_of
-from log_tables.clock import timer
+from jobs.rewrite_commit import RewriteStep, rewrite
+from jobs.state import PartitionState
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import is_internal
 from log_tables.counts import counted
@@ -46,28 +44,14 @@ SHUFFLE_LIMITS = ShuffleLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactStep:
+class CompactStep(RewriteStep):
     """Compact `inputs` by key: all segments of a partition that may be compacted."""
 
-    topic: str
-    partition: int
-    directory: str
-    inputs: tuple[Segment, ...]
-    compression: str
     cleaning: Cleaning
 
     @property
     def records(self) -> int:
         return sum(segment.records for segment in self.inputs)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.inputs)
-
-    @property
-    def offsets(self) -> tuple[int, int]:
-        """The first and the last offset of its segments."""
-        return self.inputs[0].base_offset, self.inputs[-1].last_offset
 
     def __str__(self) -> str:
         return f"compact {counted(len(self.inputs), 'segment')} ({counted(self.records, 'record')}) by key"
@@ -120,12 +104,14 @@ def run(
     engine: Engine, cluster: Cluster, steps: Sequence[CompactStep], limits: ShuffleLimits = SHUFFLE_LIMITS
 ) -> Iterator[JobOutcome]:
     """Do `steps` by a shuffle of `engine`, then commit each; many bytes go to it in parts."""
-    for batch in batches(steps, lambda step: step.size_bytes, engine.job_bytes):
-        begun, started = cluster.clock.boottime(), timer()
-        made = engine.shuffle(key_groups(cluster.store, batch, limits))
-        for step, result in zip(batch, made, strict=True):
-            commit, stands = partial(_commit, cluster, step, begun), partial(_stands, cluster, step)
-            yield commit_rewrite(NAME, step, result, commit, stands, timer() - started)
+
+    def make(batch: Sequence[CompactStep]) -> Iterable[Sequence[Segment] | Failure]:
+        return engine.shuffle(key_groups(cluster.store, batch, limits))
+
+    def commit(table: Table, step: CompactStep, made: Sequence[Segment], begun: float) -> bool:
+        return commit_compaction(table, step.inputs, made, step.inputs[-1].last_offset + 1, begun)
+
+    return rewrite(NAME, engine, cluster, steps, make, commit)
 
 
 def key_groups(
@@ -157,16 +143,3 @@ def key_groups(
             ]
         )
     return made
-
-
-def _commit(cluster: Cluster, step: CompactStep, begun: float, made: Sequence[Segment]) -> bool:
-    end = step.inputs[-1].last_offset + 1
-    return commit_compaction(_table(cluster, step), step.inputs, made, end, begun)
-
-
-def _stands(cluster: Cluster, step: CompactStep) -> bool:
-    return still_there(_table(cluster, step), step.inputs)
-
-
-def _table(cluster: Cluster, step: CompactStep) -> Table:
-    return partition_of(cluster, step.topic, step.partition, step.directory).table

@@ -6,13 +6,11 @@ columns later. A topic that declares nothing is left alone: what its segments ha
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from jobs.engine import Engine, batches
+from jobs.engine import Engine, Failure
 from jobs.outcome import JobOutcome
-from jobs.rewrite_commit import commit_rewrite, still_there
-from jobs.state import PartitionState, store_of, table_of
-from log_tables.clock import timer
+from jobs.rewrite_commit import RewriteStep, rewrite
+from jobs.state import PartitionState, store_of
 from log_tables.cluster.cluster import Cluster
 from log_tables.columns.declaration import Declaration
 from log_tables.counts import counted
@@ -25,32 +23,13 @@ NAME = "retype"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetypeStep:
-    """Give `inputs`, segments in order, the declared `columns`: in the remote table if `remote`."""
+class RetypeStep(RewriteStep):
+    """Give `inputs` the declared `columns`."""
 
-    topic: str
-    partition: int
-    directory: str
-    remote: bool
-    inputs: tuple[Segment, ...]
     columns: Declaration
-    compression: str
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.inputs)
-
-    @property
-    def offsets(self) -> tuple[int, int]:
-        """The first and the last offset of its segments."""
-        return self.inputs[0].base_offset, self.inputs[-1].last_offset
 
     def __str__(self) -> str:
-        where = " in the remote root" if self.remote else ""
-        return (
-            f"retype {counted(len(self.inputs), 'segment')} ({self.size_bytes:,} bytes) from offset "
-            f"{self.inputs[0].base_offset}{where} to {counted(len(self.columns.columns), 'column')}"
-        )
+        return f"retype {self.place} to {counted(len(self.columns.columns), 'column')}"
 
 
 def plan(
@@ -109,12 +88,14 @@ def _parts(segments: Iterable[Segment], most_bytes: int, files_max: int) -> Iter
 
 def run(engine: Engine, cluster: Cluster, steps: Sequence[RetypeStep]) -> Iterator[JobOutcome]:
     """Do `steps`, each a task of `engine`, then commit them; many bytes go to it in parts."""
-    for batch in batches(steps, lambda step: step.size_bytes, engine.job_bytes):
-        begun, started = cluster.clock.boottime(), timer()
-        made = engine.spread(run_retype, [_task(cluster, step) for step in batch])
-        for step, result in zip(batch, made, strict=True):
-            commit, stands = partial(_commit, cluster, step, begun), partial(_stands, cluster, step)
-            yield commit_rewrite(NAME, step, result, commit, stands, timer() - started)
+
+    def make(batch: Sequence[RetypeStep]) -> Iterable[Sequence[Segment] | Failure]:
+        return engine.spread(run_retype, [_task(cluster, step) for step in batch])
+
+    def commit(table: Table, step: RetypeStep, made: Sequence[Segment], begun: float) -> bool:
+        return commit_retype(table, step.inputs, made, step.columns, begun)
+
+    return rewrite(NAME, engine, cluster, steps, make, commit)
 
 
 def _task(cluster: Cluster, step: RetypeStep) -> RetypeTask:
@@ -122,15 +103,3 @@ def _task(cluster: Cluster, step: RetypeStep) -> RetypeTask:
     return RetypeTask(
         store.url, dict(store.options), step.directory, step.inputs, step.columns, step.compression
     )
-
-
-def _commit(cluster: Cluster, step: RetypeStep, begun: float, made: Sequence[Segment]) -> bool:
-    return commit_retype(_table(cluster, step), step.inputs, made, step.columns, begun)
-
-
-def _stands(cluster: Cluster, step: RetypeStep) -> bool:
-    return still_there(_table(cluster, step), step.inputs)
-
-
-def _table(cluster: Cluster, step: RetypeStep) -> Table:
-    return table_of(cluster, step.topic, step.partition, step.directory, step.remote)

@@ -1,29 +1,82 @@
-"""The commit of a rewrite: segments that the tasks of a job wrote replace others, or are dropped."""
+"""Rewrites: segments that the tasks of a job write replace others, or are dropped."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from jobs.engine import Failure
+from jobs.engine import Engine, Failure, batches
 from jobs.outcome import OVERTAKEN, JobOutcome, reason
+from jobs.state import table_of
+from log_tables.clock import timer
+from log_tables.cluster.cluster import Cluster
+from log_tables.counts import counted
 from log_tables.errors import LakelogError
 from log_tables.table.snapshot import Segment
 from log_tables.table.table import Table
 
 
-class Rewrite(Protocol):
-    """A step that rewrites `inputs`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteStep:
+    """A step that rewrites `inputs`, segments of a partition in order: in the remote table if `remote`."""
+
+    topic: str
+    partition: int
+    directory: str
+    remote: bool = False
+    inputs: tuple[Segment, ...]
+    compression: str
 
     @property
-    def topic(self) -> str: ...
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.inputs)
+
     @property
-    def partition(self) -> int: ...
+    def offsets(self) -> tuple[int, int]:
+        """The first and the last offset of its segments."""
+        return self.inputs[0].base_offset, self.inputs[-1].last_offset
+
     @property
-    def inputs(self) -> tuple[Segment, ...]: ...
+    def place(self) -> str:
+        """Its segments as a dry run names them."""
+        where = " in the remote root" if self.remote else ""
+        count = counted(len(self.inputs), "segment")
+        return f"{count} ({self.size_bytes:,} bytes) from offset {self.inputs[0].base_offset}{where}"
+
+
+Step = TypeVar("Step", bound=RewriteStep)
+
+
+def rewrite(
+    job: str,
+    engine: Engine,
+    cluster: Cluster,
+    steps: Sequence[Step],
+    make: Callable[[Sequence[Step]], Iterable[Sequence[Segment] | Failure]],
+    commit: Callable[[Table, Step, Sequence[Segment], float], bool],
+) -> Iterator[JobOutcome]:
+    """Do `steps`: `make` the new segments of as many as `engine` takes at once, then commit each step.
+
+    `commit` is given the table, the step, its new segments, and the `boottime` before any of them was put.
+    """
+
+    def committed(step: Step, made: Sequence[Segment] | Failure, begun: float, seconds: float) -> JobOutcome:
+        def table() -> Table:
+            return table_of(cluster, step.topic, step.partition, step.directory, step.remote)
+
+        def put(segments: Sequence[Segment]) -> bool:
+            return commit(table(), step, segments, begun)
+
+        return commit_rewrite(job, step, made, put, lambda: still_there(table(), step.inputs), seconds)
+
+    for batch in batches(steps, lambda step: step.size_bytes, engine.job_bytes):
+        begun, started = cluster.clock.boottime(), timer()
+        for step, made in zip(batch, make(batch), strict=True):
+            yield committed(step, made, begun, timer() - started)
 
 
 def commit_rewrite(
     job: str,
-    step: Rewrite,
+    step: RewriteStep,
     made: Sequence[Segment] | Failure,
     commit: Callable[[Sequence[Segment]], bool],
     stands: Callable[[], bool],

@@ -2,17 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby, takewhile
 
-from jobs.engine import Engine, Failure, batches
+from jobs.engine import Engine, Failure
 from jobs.outcome import JobOutcome
-from jobs.rewrite_commit import commit_rewrite, still_there
-from jobs.state import PartitionState, store_of, table_of
-from log_tables.clock import timer
+from jobs.rewrite_commit import RewriteStep, rewrite
+from jobs.state import PartitionState, store_of
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
-from log_tables.counts import counted
 from log_tables.limits import LAST_MERGE_GROWTH, MERGE_GROWTH, REWRITTEN_FILES_MAX
 from log_tables.segments.rewrite import MergeTask, commit_merge, run_merge
 from log_tables.table.snapshot import Segment
@@ -87,31 +84,11 @@ def _worthwhile(chunk: tuple[Segment, ...], growth: int) -> Iterator[tuple[Segme
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeStep:
-    """Merge `inputs`, neighbours in order, into one segment: in the remote table if `remote`."""
-
-    topic: str
-    partition: int
-    directory: str
-    remote: bool
-    inputs: tuple[Segment, ...]
-    compression: str
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.inputs)
-
-    @property
-    def offsets(self) -> tuple[int, int]:
-        """The first and the last offset of its segments."""
-        return self.inputs[0].base_offset, self.inputs[-1].last_offset
+class MergeStep(RewriteStep):
+    """Merge `inputs`, neighbours, into one segment."""
 
     def __str__(self) -> str:
-        where = " in the remote root" if self.remote else ""
-        return (
-            f"merge {counted(len(self.inputs), 'segment')} ({self.size_bytes:,} bytes) from offset "
-            f"{self.inputs[0].base_offset}{where}"
-        )
+        return f"merge {self.place}"
 
 
 def plan(states: Sequence[PartitionState], now_ms: int) -> tuple[MergeStep, ...]:
@@ -131,40 +108,29 @@ def _merges(state: PartitionState, now_ms: int) -> Iterator[MergeStep]:
 
 
 def _merge(state: PartitionState, remote: bool, inputs: tuple[Segment, ...]) -> MergeStep:
-    compression = state.config.compression
     return MergeStep(
         topic=state.topic,
         partition=state.partition,
         directory=state.directory,
         remote=remote,
         inputs=inputs,
-        compression=compression,
+        compression=state.config.compression,
     )
 
 
 def run(engine: Engine, cluster: Cluster, steps: Sequence[MergeStep]) -> Iterator[JobOutcome]:
     """Do `steps`, each a task of `engine`, then commit them; many bytes go to it in parts."""
-    for batch in batches(steps, lambda step: step.size_bytes, engine.job_bytes):
-        begun, started = cluster.clock.boottime(), timer()
+
+    def make(batch: Sequence[MergeStep]) -> Iterable[Sequence[Segment] | Failure]:
         made = engine.spread(run_merge, [_merge_task(cluster, step) for step in batch])
-        for step, result in zip(batch, made, strict=True):
-            found = result if isinstance(result, Failure) else (result,)
-            commit, stands = partial(_commit, cluster, step, begun), partial(_stands, cluster, step)
-            yield commit_rewrite(NAME, step, found, commit, stands, timer() - started)
+        return (each if isinstance(each, Failure) else (each,) for each in made)
+
+    def commit(table: Table, step: MergeStep, made: Sequence[Segment], begun: float) -> bool:
+        return commit_merge(table, step.inputs, made[0], begun)
+
+    return rewrite(NAME, engine, cluster, steps, make, commit)
 
 
 def _merge_task(cluster: Cluster, step: MergeStep) -> MergeTask:
     store = store_of(cluster, step.remote)
     return MergeTask(store.url, dict(store.options), step.directory, step.inputs, step.compression)
-
-
-def _commit(cluster: Cluster, step: MergeStep, begun: float, made: Sequence[Segment]) -> bool:
-    return commit_merge(_table(cluster, step), step.inputs, made[0], begun)
-
-
-def _stands(cluster: Cluster, step: MergeStep) -> bool:
-    return still_there(_table(cluster, step), step.inputs)
-
-
-def _table(cluster: Cluster, step: MergeStep) -> Table:
-    return table_of(cluster, step.topic, step.partition, step.directory, step.remote)
