@@ -6,7 +6,7 @@ gateway answers. Kafka gives whole batches; here an answer begins exactly at the
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
@@ -29,7 +29,6 @@ from api.kafka.protocol.primitives import Fragments
 from api.kafka.records.batch_header import HEADER_BYTES
 from api.kafka.records.compression import Compression
 from coordinator.access.quota_manager import QuotaKind
-from coordinator.groups.sessions.tail_follower import WAITS
 from ingest.loop_share import to_its_end
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic
@@ -95,14 +94,6 @@ class _PartitionRead:
         """Answer none of the records that are read."""
         self.records = None
 
-    def check_live(self) -> None:
-        """Note it if the topic is found deleted."""
-        if self.readable and self.log is not None:
-            try:
-                self.log.check_live()
-            except LakelogError as error:
-                self.fail(error)
-
     def available(self) -> int:
         """About the bytes of an answer with the records from the offset on; 0 where that is an error.
 
@@ -110,6 +101,7 @@ class _PartitionRead:
         """
         assert self.log is not None
         try:
+            self.log.check_live()
             plan = self.log.plan_read(
                 self.asked.fetch_offset, max(1, self.asked.partition_max_bytes), READ_SEGMENTS_MAX
             )
@@ -166,6 +158,10 @@ class _Answer:
         return sum(part.size_bytes for part in self.parts)
 
     @property
+    def logs(self) -> list[Partition]:
+        return [part.log for part in self.parts if part.log is not None]
+
+    @property
     def failed(self) -> bool:
         return any(part.code is not ErrorCode.NONE for part in self.parts)
 
@@ -189,8 +185,13 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
         name = known_name_of(here, topic.topic_id.hex()) if by_id else topic.topic
         answer.add(topic, name or "", await _found(door, client, name, topic, by_id))
     await _open(door, answer.parts)
-    await here.tails.follow([part.log for part in answer.parts if part.log is not None], FRESH_S)
-    if await _waited(door, answer, request.min_bytes, deadline):
+    await here.tails.follow(answer.logs, FRESH_S)
+
+    async def is_ready(_: Sequence[LakelogError]) -> bool:
+        enough = await _available(answer) >= request.min_bytes
+        return enough or answer.failed or here.stopping.is_set()
+
+    if await here.tails.wait_until(is_ready, answer.logs, deadline, share):
         _check_again(client, answer)
     began = here.clock.monotonic()
     most = min(max(1, request.max_bytes), KAFKA_ANSWER_MAX_BYTES, max(1, client.fetch_max_bytes))
@@ -243,38 +244,6 @@ async def _open(door: Door, parts: Sequence[_PartitionRead]) -> None:
         else:
             late.append(part)
     await door.looks.each(open_late, late)
-
-
-async def _waited(door: Door, answer: _Answer, min_bytes: int, deadline: float) -> bool:
-    """Wait until `min_bytes` are there, something failed, or `deadline`; returns whether there was a wait."""
-    here, loop, arrived = door.here, asyncio.get_running_loop(), asyncio.Event()
-    logs = [part.log for part in answer.parts if part.log is not None]
-    pause, look = WAITS.first_s, None
-    with ExitStack() as subscribed:
-        async for log in here.loop_share.each(logs):
-            subscribed.callback(log.on_commit(partial(_wake, loop, arrived)))
-        while await _available(answer) < min_bytes and not (answer.failed or here.stopping.is_set()):
-            left = deadline - here.clock.monotonic()
-            if left <= 0:
-                break
-            due = here.tails.due_s(logs, pause)
-            if look is None and due <= 0:
-                look = asyncio.create_task(here.tails.follow(logs, pause))
-                look.add_done_callback(lambda _: arrived.set())
-            pause = WAITS.after(pause)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(arrived.wait(), min(left, due if look is None else WAITS.max_s))
-            arrived.clear()
-            if look is not None and look.done():
-                look = None
-            async for part in here.loop_share.each(answer.parts):
-                part.check_live()
-    return pause != WAITS.first_s
-
-
-def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(event.set)
 
 
 async def _available(answer: _Answer) -> int:

@@ -2,10 +2,12 @@
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from weakref import WeakKeyDictionary
 
+from ingest.loop_share import LoopShare
 from ingest.wide import batched
 from log_tables.clock import Backoff, Clock
 from log_tables.errors import LakelogError, StoreUnavailable
@@ -60,6 +62,45 @@ class TailFollower:
             found = [look.result() for look in looks]
             troubles += [each[at] for each in found for at in some if at in each]
         return troubles
+
+    async def wait_until(
+        self,
+        ready: Callable[[Sequence[LakelogError]], Awaitable[bool]],
+        partitions: Sequence[PartitionReader],
+        deadline: float,
+        share: LoopShare,
+    ) -> bool:
+        """Return when a reader of `partitions` is `ready`, or at `deadline` (`Clock.monotonic`); returns
+        whether it waited. `ready` is asked first, and after each commit of this process and each refresh,
+        whose errors it is given.
+        """
+        loop, arrived, waited = asyncio.get_running_loop(), asyncio.Event(), False
+        pause_s, look, troubles = WAITS.first_s, None, list[LakelogError]()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(arrived.set)
+
+        with ExitStack() as subscribed:
+            async for partition in share.each(partitions):
+                subscribed.callback(partition.on_commit(wake))
+            while not await ready(troubles) and (left_s := deadline - self._clock.monotonic()) > 0:
+                due_s = self.due_s(partitions, pause_s)
+                if look is None and due_s <= 0:
+                    # Not waited for by itself: a commit of this process is to wake the reader meanwhile.
+                    look = asyncio.create_task(self.follow(partitions, pause_s))
+                    look.add_done_callback(lambda _: arrived.set())
+                    pause_s = WAITS.after(pause_s)
+                waited = True
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(
+                        arrived.wait(), min(left_s, due_s if look is None else WAITS.max_s)
+                    )
+                arrived.clear()
+                troubles = []
+                if look is not None and look.done():
+                    troubles, look = look.result(), None
+        return waited
 
     def _begin(self, partitions: Sequence[PartitionReader]) -> "asyncio.Task[Troubles]":
         look = asyncio.create_task(asyncio.to_thread(_refresh, partitions))
