@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadGroupScheduling
 
 from log_tables.clock import ManualClock
 from tests.kit.engines import engine
@@ -23,6 +24,7 @@ from tests.kit.support import KAFKA_SPARK_JARS, ROOT, S3_SERVER, SPARK_CLASSES, 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
     from pyspark.sql import SparkSession
+    from xdist.remote import Producer
 
 __all__ = [
     "browser",
@@ -81,21 +83,46 @@ def pytest_configure(config: pytest.Config) -> None:
         begin()
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups then
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out of a quick run what asks for a fixture that starts a process; put long files first.
+    """Leave out of a quick run what asks for a fixture that starts a process; put what is long first.
 
-    Two files run at a time, and in the end none is long. By name, the long ones of different folders mix:
-    some wait for gateways while others keep a core busy.
+    The tests of one Spark session come first of all, and run in one process: a second JVM would take a minute
+    to warm up. Then come long files, so that in the end none is long. By name, the long ones of different
+    folders mix: some wait for gateways while others keep a core busy.
     """
-    items.sort(key=lambda item: (0, item.path.name, item.path) if _is_long(item.path) else (1,))
+    for item in items:
+        if _has_spark(item):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=_place)
     if config.getoption("--quick"):
         slow = {id(item) for item in items if not STARTERS.isdisjoint(getattr(item, "fixturenames", ()))}
         config.hook.pytest_deselected(items=[item for item in items if id(item) in slow])
         items[:] = [item for item in items if id(item) not in slow]
 
 
-def _is_long(path: Path) -> bool:
-    return any(path.is_relative_to(ROOT / "tests" / folder) for folder in LONG)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadGroupScheduling | None":
+    """With `--dist loadgroup` what has no group is grouped by its file."""
+    return _GroupOrFile(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+class _GroupOrFile(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
+    def _split_scope(self, nodeid: str) -> str:
+        group = super()._split_scope(nodeid)
+        return nodeid.split("::", maxsplit=1)[0] if group == nodeid else group
+
+
+def _has_spark(item: pytest.Item) -> bool:
+    """Whether the test uses the session of this process, by itself or through `engine`."""
+    names = getattr(item, "fixturenames", ())
+    return "spark" in names or ("engine" in names and item.get_closest_marker("spark") is not None)
+
+
+def _place(item: pytest.Item) -> tuple[object, ...]:
+    if _has_spark(item):
+        return (0,)
+    is_long = any(item.path.is_relative_to(ROOT / "tests" / folder) for folder in LONG)
+    return (1, item.path.name, item.path) if is_long else (2,)
 
 
 @pytest.fixture
