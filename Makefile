@@ -27,7 +27,7 @@ setup: $(VENV)/.dev ## Everything that the tests need: packages, a JRE, Delta's 
 	@$(BIN)/python scripts/tools.py
 
 test: check ## All that CI runs: check, the tests, and the wheel in an environment of its own
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python scripts/check_wheel.py
 
 quick: setup ## The tests of single parts: no process, no JVM, no S3, no kills

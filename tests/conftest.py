@@ -1,6 +1,7 @@
 """What every test may ask for: a clock, a place for tables, an S3 server, Spark, a gateway."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadFileScheduling
 
 from log_tables.clock import ManualClock
 from tests.kit.engines import engine
@@ -83,7 +84,6 @@ def pytest_configure(config: pytest.Config) -> None:
         begin()
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups then
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out of a quick run what asks for a fixture that starts a process; put what is long first.
 
@@ -91,9 +91,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     to warm up. Then come long files, so that in the end none is long. By name, the long ones of different
     folders mix: some wait for gateways while others keep a core busy.
     """
-    for item in items:
-        if _has_spark(item):
-            item.add_marker(pytest.mark.xdist_group("spark"))
     items.sort(key=_place)
     if config.getoption("--quick"):
         slow = {id(item) for item in items if not STARTERS.isdisjoint(getattr(item, "fixturenames", ()))}
@@ -101,25 +98,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if id(item) not in slow]
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadGroupScheduling | None":
-    """With `--dist loadgroup` what has no group is grouped by its file."""
-    return _GroupOrFile(config, log) if config.getvalue("dist") == "loadgroup" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling | None":
+    """Files that share the session of Spark are as one file."""
+    return _SparkTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-class _GroupOrFile(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
+class _SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
-        group = super()._split_scope(nodeid)
-        return nodeid.split("::", maxsplit=1)[0] if group == nodeid else group
+        file, _, case = nodeid.partition("::")
+        return "spark" if "[spark" in case or _has_spark(ROOT / file) else file
 
 
-def _has_spark(item: pytest.Item) -> bool:
-    """Whether the test uses the session of this process, by itself or through `engine`."""
-    names = getattr(item, "fixturenames", ())
-    return "spark" in names or ("engine" in names and item.get_closest_marker("spark") is not None)
+@cache
+def _has_spark(path: Path) -> bool:
+    """Whether the tests of a file use the session that the fixture `spark` begins."""
+    return re.search(r"\bspark: |: Topics\b", path.read_text()) is not None
 
 
 def _place(item: pytest.Item) -> tuple[object, ...]:
-    if _has_spark(item):
+    if "[spark" in item.name or _has_spark(item.path):
         return (0,)
     is_long = any(item.path.is_relative_to(ROOT / "tests" / folder) for folder in LONG)
     return (1, item.path.name, item.path) if is_long else (2,)
