@@ -10,7 +10,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import uvicorn
@@ -63,6 +62,7 @@ from log_tables.errors import InvalidConfig
 from log_tables.limits import HANDSHAKE_S, REQUEST_BYTES
 from log_tables.root.inspection import check_location
 from log_tables.store.store import open_store
+from log_tables.without_pandas import WithoutPandas
 
 if TYPE_CHECKING:
     from api.kafka.listener import Listener
@@ -112,7 +112,7 @@ def run(
     # api/errors.py has logged it already, with the reference that the client has.
     logging.getLogger("uvicorn.error").addFilter(lambda record: "in ASGI application" not in record.msg)
     _raise_file_limit()
-    sys.meta_path.insert(0, _WithoutPandas())
+    sys.meta_path.insert(0, WithoutPandas())
     certificate = ServerCertificate(settings) if settings.ssl_certfile else None
     listeners = [listen(settings.host, settings.port, shared=peer_port is not None)]
     if peer_port is not None:
@@ -499,18 +499,6 @@ class _Server(uvicorn.Server):
         _settle_memory()
         line = f"lakelog is ready at {settings.advertised_url} (data: {settings.data})"
         self._ready(announced(line, settings.log_format))
-
-
-class _WithoutPandas(MetaPathFinder):
-    """An importer in whose process pandas is not installed.
-
-    Where it is, pyarrow loads it when it first makes a scalar or an array of a Python value, to ask whether
-    that is one of pandas': most of a second of the event loop, and 60 MB.
-    """
-
-    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("a gateway needs no pandas", name=fullname)
 
 
 def _forced_end(number: int) -> NoReturn:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from log_tables.columns.column_bytes import expanded_bytes, item_bytes, widest_items
 from log_tables.columns.column_type import ddl
 from log_tables.columns.declaration import Column, Declaration
-from log_tables.columns.json_bounds import too_deep
+from log_tables.columns.json_depth import too_deep
 from log_tables.columns.time_text import date_days, time_us
 from log_tables.limits import (
     EXPANDED_MAX_BYTES,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from log_tables.columns.column_bytes import may_expand
 from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import INT64_MAX, INT64_MIN, fit
-from log_tables.columns.json_bounds import too_deep
+from log_tables.columns.json_depth import too_deep
 from log_tables.layout import VALUE
 from log_tables.limits import JUDGED_AT_ONCE_BYTES, JUDGED_NESTED_MAX_BYTES, WIDE_COLUMNS_BYTES
 from log_tables.record import Buffer, cut

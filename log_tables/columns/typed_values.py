@@ -13,7 +13,7 @@ import pyarrow as pa
 from log_tables.columns.column_bytes import expanded_bytes, may_expand, widest_items
 from log_tables.columns.declaration import Declaration
 from log_tables.columns.fit import fit
-from log_tables.columns.json_bounds import too_deep
+from log_tables.columns.json_depth import too_deep
 from log_tables.columns.struct_reader import StructReader, reader_of
 from log_tables.layout import VALUE
 from log_tables.limits import EXPANDED_MAX_BYTES, TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES, VALUE_DEPTH_MAX

@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO
@@ -20,6 +19,7 @@ import msgspec
 
 from log_tables.clock import SystemClock
 from log_tables.sql.query_request import FrameKind, QueryRequest, RootRequest, frame
+from log_tables.without_pandas import WithoutPandas
 
 OUT_OF_MEMORY = 77
 """The exit status of a process whose query took more memory than it may."""
@@ -33,14 +33,6 @@ _OUT_OF_MEMORY_FIRST = b"900"
 _LOOK_S = 0.05
 _COUNTED_SHARE = 2
 """DataFusion counts this part of the memory that a query takes, at least: one in so many."""
-
-
-class _WithoutPandas(MetaPathFinder):
-    """An importer that finds no pandas: pyarrow would load it for a second, and 60 MB."""
-
-    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("queries need no pandas", name=fullname)
 
 
 def main() -> None:
@@ -89,7 +81,7 @@ def _settle() -> None:
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_bytes(_OUT_OF_MEMORY_FIRST)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its memory holds records
-    sys.meta_path.insert(0, _WithoutPandas())
+    sys.meta_path.insert(0, WithoutPandas())
 
 
 def _standard_output() -> BinaryIO:

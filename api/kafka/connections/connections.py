@@ -6,13 +6,11 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
 
+from api.kafka.clients.door import ROOM_PAUSE_S
 from coordinator.access.host import network_of
 
 LOOK_S = 0.5
 """How often deadlines are looked at."""
-
-ROOM_PAUSE_S = 0.01
-"""How often it is tried again whether there is room for a request that waits."""
 
 _log = logging.getLogger(__name__)
 

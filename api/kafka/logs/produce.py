@@ -22,7 +22,7 @@ from api.kafka.protocol.messages.produce import (
 from api.kafka.records.batch_header import follows_another, is_packed
 from api.kafka.records.errors import Culprits, InvalidBatch, too_large
 from api.kafka.records.produced import DecodedBatch, decode_batch
-from api.wire.offload import INLINE_MAX_JUDGED, computed
+from api.wire.offload import INLINE_MAX_JUDGED, INLINE_MAX_JUDGED_BYTES, computed
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.acl import Operation, ResourceType
@@ -45,10 +45,10 @@ from log_tables.rows import Records, bytes_of, count_of
 
 _ACKS = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 
-INLINE_MAX_BYTES = 64 * 1024
+INLINE_BATCH_BYTES = 64 * 1024
 """A larger batch is decoded in a thread: on the event loop it would hold up others for milliseconds."""
 
-INLINE_PACKED_MAX_BYTES = 16 * 1024
+INLINE_PACKED_BYTES = 16 * 1024
 """The same for one that is compressed."""
 
 IDS_SINCE = 13
@@ -240,7 +240,7 @@ async def _decoded(
 
 def _takes_long(data: bytes | bytearray | memoryview) -> bool:
     """Whether the batch `data` may take milliseconds to read: packed, it may be many times as large."""
-    return len(data) > (INLINE_PACKED_MAX_BYTES if is_packed(memoryview(data)) else INLINE_MAX_BYTES)
+    return len(data) > (INLINE_PACKED_BYTES if is_packed(memoryview(data)) else INLINE_BATCH_BYTES)
 
 
 def _hold(own: Room, most: int, size_bytes: int) -> None:
@@ -297,7 +297,7 @@ async def _check(topic: Topic, partition: int, records: Records, now_us: int) ->
     """Raise what `Route.split` and `check_keys` raise for what the topic refuses."""
     split = partial(Route(topic, partition, 0, now_us).split, SentRecords(records))
     if topic.config.required_columns.columns and (
-        count_of(records) > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_BYTES
+        count_of(records) > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_JUDGED_BYTES
     ):
         await computed(split)
     else:

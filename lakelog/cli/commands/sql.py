@@ -13,6 +13,7 @@ from lakelog.cli.common import Data, existing_file, existing_root
 from lakelog.cli.source import STDIN
 from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
+from log_tables.without_pandas import WithoutPandas
 
 
 def sql(
@@ -64,18 +65,10 @@ def _statement(query: str | None, file: Path | None) -> str:
         raise InvalidArgument(f"the SQL is not UTF-8 at byte {error.start}; convert it") from None
 
 
-class _WithoutPandas:
-    """A finder of modules that finds no pandas."""
-
-    def find_spec(self, name: str, _path: object, _target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
 @contextmanager
 def _without_pandas() -> Iterator[None]:
-    """Keep Arrow from importing pandas where it is installed: it takes a second, and nothing needs it."""
-    finder = _WithoutPandas()
+    """Load no pandas meanwhile."""
+    finder = WithoutPandas()
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -7,7 +7,7 @@ import pytest
 
 from log_tables.columns.declaration import Declaration, parse
 from log_tables.columns.fit import fit
-from log_tables.columns.json_bounds import too_deep
+from log_tables.columns.json_depth import too_deep
 from log_tables.columns.typed_values import typed_values
 from log_tables.limits import KIB, MIB, NESTED_FIELD_MAX_BYTES, TYPED_AT_ONCE_BYTES, VALUE_DEPTH_MAX
 from tests.kit.declared_json import nested
