@@ -137,6 +137,11 @@ def status_and_code(error: LakelogError) -> tuple[int, int]:
     return nearest(STATUS_AND_CODE, error)
 
 
+def code_of(error: LakelogError) -> int:
+    """The error_code of `error`."""
+    return status_and_code(error)[1]
+
+
 def error_code_of(response: Response) -> int:
     """The error_code of an answer that is not a success; its status if it has none."""
     with suppress(msgspec.MsgspecError):

@@ -51,7 +51,7 @@ async def list_partition_reassignments(
     _door: Door, client: Client, _request: ListPartitionReassignmentsRequest, _version: int
 ) -> ListPartitionReassignmentsResponse:
     """None is under way, ever: the store keeps the copies. Tools look for that before they change a topic."""
-    if not client.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+    if not client.caller.may(Operation.DESCRIBE, ResourceType.CLUSTER):
         message = "the principal may not describe the cluster"
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return ListPartitionReassignmentsResponse(error_code=code, error_message=message)

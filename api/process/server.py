@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from api.access_log import AccessLog
-from api.errors import status_and_code
+from api.errors import code_of
 from api.gateway import Gateway
 from api.log_format import announced, log_to_stderr
 from api.loopback import is_loopback
@@ -362,7 +362,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     consumers = SessionManager(cluster, tails, clock)
     authenticator = authenticator_of(settings, clock, failures)
     audited = authenticator is not None and settings.audit_enable
-    audit = Audit(clock, lambda error: status_and_code(error)[1], metrics.audit_dropped) if audited else None
+    audit = Audit(clock, code_of, metrics.audit_dropped) if audited else None
     access = Access(
         lambda: cluster.metadata_log.access, clock, authenticator, audit, settings.principal_requests_max
     )

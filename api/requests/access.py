@@ -1,11 +1,11 @@
 """The rules of all routes: the operations that each one needs, and by which a handler authorises further.
 
 The table names for each route the operations on resources whose names stand in its path. The handler of a
-route authorises all else, that a body names or an answer lists, by `Authorization`. A route that is not in
+route authorises all else, that a body names or an answer lists, by its `Caller`. A route that is not in
 the table cannot be made, so a gateway with one does not start.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from typing import Annotated, NamedTuple
 
@@ -15,15 +15,15 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from api.caller import CONTEXT
+from api.errors import code_of
 from api.gateway import Gateway
 from api.requests.heads import TARGETED, heads
-from api.requests.route_gateway import gateway
-from coordinator.access.access import UNCHECKED, Access
+from coordinator.access.access import Access
+from coordinator.access.caller import Caller
 from coordinator.access.principal import ANONYMOUS, RequestContext
-from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
-from log_tables.errors import AuthenticationFailed, QuotaReached
-from log_tables.limits import KAFKA_INLINE_ELEMENTS, PARTITIONS_MAX
+from log_tables.errors import AuthenticationFailed
+from log_tables.limits import KAFKA_INLINE_ELEMENTS
 from log_tables.topic_partition import TopicPartition
 
 PUBLIC_PATHS = frozenset(("/health", "/ready"))
@@ -35,17 +35,8 @@ _LOGIN_PATHS = frozenset(
 _FILES = "/console/files/"
 
 
-CHANGED = "lakelog.changed"
-"""The key of an ASGI scope for a list of `Changed`; only a request whose change is audited has it."""
-
-
-class Changed(NamedTuple):
-    """The change that a request makes: the name of the resource, and more of it as the audit log shows it.
-    That has no secrets, no records, and of a body only what a handler has picked.
-    """
-
-    name: str
-    facts: Mapping[str, object] = {}
+_CALLER = "lakelog.caller"
+"""The key of an ASGI scope for its Caller, once it was asked for."""
 
 
 class Requirement(NamedTuple):
@@ -213,98 +204,38 @@ def is_login(scope: Scope) -> bool:
     return path in _LOGIN_PATHS or path.startswith(_FILES)
 
 
-class Authorization:
-    """The operations that are open to the principal of one request."""
-
-    def __init__(self, here: Gateway, context: RequestContext, changed: list[Changed] | None = None) -> None:
-        """`changed` takes what is to be audited."""
-        self.context, self._access, self._changed = context, here.access, changed
-        self._share = here.loop_share
-
-    @property
-    def identified(self) -> RequestContext | None:
-        """Its context, to be kept; None where nobody was authenticated."""
-        return None if self._access.is_open or self.context is UNCHECKED else self.context
-
-    def check(self, operation: Operation, resource_type: ResourceType, *names: str) -> None:
-        """Raise AuthorizationFailed unless it may do this with each of the resources."""
-        for name in names:
-            self._access.check(self.context, operation, resource_type, name)
-
-    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether it may do this."""
-        return self._access.allows(self.context, operation, resource_type, name)
-
-    def charge_changes(self, partitions: int) -> None:
-        """Count the creation or deletion of so many partitions. Raises QuotaReached, before, for a debt.
-
-        A number that no topic can have counts as the nearest one: a negative one would pay a debt.
-        """
-        quotas, principal = self._access.quotas, self.context.principal
-        quotas.delay_s(principal, QuotaKind.MUTATIONS)
-        quotas.charge(principal, QuotaKind.MUTATIONS, min(max(partitions, 0), PARTITIONS_MAX))
-
-    def consumer_delay_s(self) -> float:
-        """How long records may not be sent, as those that were have used up a quota."""
-        try:
-            return self._access.quotas.delay_s(self.context.principal, QuotaKind.CONSUMER_BYTES)
-        except QuotaReached as reached:
-            return float(reached.details["retry_after_s"])
-
-    async def check_each(
-        self, operation: Operation, resource_type: ResourceType, names: Collection[str]
-    ) -> None:
-        """`check`, of names that may be thousands."""
-        if len(names) <= KAFKA_INLINE_ELEMENTS:
-            self.check(operation, resource_type, *names)
-            return
-        async for name in self._share.each(names):
-            self._access.check(self.context, operation, resource_type, name)
-
-    def counted(self, names: int, elements: int) -> AbstractContextManager[None]:
-        """Count what the request names while it is worked at. Raises QuotaReached."""
-        return self._access.named(self.context, names, elements)
-
-    def check_create(self, topic: str) -> None:
-        """Raise AuthorizationFailed unless it may create `topic`: CREATE on the cluster is enough."""
-        in_all = self.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
-        kind, name = (ResourceType.CLUSTER, CLUSTER_NAME) if in_all else (ResourceType.TOPIC, topic)
-        self.check(Operation.CREATE, kind, name)
-
-    async def check_reads(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raise AuthorizationFailed unless it may read records of these partitions."""
-        topics = dict.fromkeys(at.topic for at in partitions)
-        await self.check_each(Operation.READ, ResourceType.TOPIC, topics)
-
-    def describes(self, topic: str) -> bool:
-        """Whether it may know that there is such a topic."""
-        return self.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
-
-    def reads(self, topic: str) -> bool:
-        """Whether it may read records of `topic`, which it does if so."""
-        may = self.allows(Operation.READ, ResourceType.TOPIC, topic)
-        if may:
-            self._access.note_access(self.context, Operation.READ, ResourceType.TOPIC, topic)
-        return may
-
-    def note_change(self, name: str = "", **facts: object) -> None:
-        """Say what the request changes, before it does; without a name it is the one in its path."""
-        if self._changed is not None:
-            self._changed.append(Changed(name, facts))
+def caller_of(scope: Scope) -> Caller:
+    """Who sends a request. Raises AuthenticationFailed without a principal."""
+    found: Caller | None = scope.get(_CALLER)
+    if found is None:
+        access, is_forwarded = scope["app"].state.gateway.access, TARGETED in heads(scope)
+        found = scope[_CALLER] = Caller(access, context_of(scope), code_of, is_audited=not is_forwarded)
+    return found
 
 
-def authorization(request: Request) -> Authorization:
-    """The rights of `request`. Raises AuthenticationFailed without a principal."""
-    here = gateway(request)
-    return Authorization(here, context_of(request.scope), request.scope.get(CHANGED))
+async def _asked(request: Request) -> Caller:
+    return caller_of(request.scope)
 
 
-async def _authorized(request: Request) -> Authorization:
-    return authorization(request)
+Asked = Annotated[Caller, Depends(_asked)]
+"""A route's parameter that takes the caller of its request."""
 
 
-Authorized = Annotated[Authorization, Depends(_authorized)]
-"""A route's parameter that takes the authorization of its request."""
+async def check_each(
+    here: Gateway, asked: Caller, operation: Operation, resource_type: ResourceType, names: Collection[str]
+) -> None:
+    """`Caller.check_all`, of names that may be thousands."""
+    if len(names) <= KAFKA_INLINE_ELEMENTS:
+        asked.check_all(operation, resource_type, names)
+        return
+    async for name in here.loop_share.each(names):
+        asked.check(operation, resource_type, name)
+
+
+async def check_reads(here: Gateway, asked: Caller, partitions: Iterable[TopicPartition]) -> None:
+    """Raise AuthorizationFailed unless `asked` may read records of these partitions."""
+    topics = dict.fromkeys(at.topic for at in partitions)
+    await check_each(here, asked, Operation.READ, ResourceType.TOPIC, topics)
 
 
 def rule_of(methods: frozenset[str] | set[str], path: str) -> Rule:

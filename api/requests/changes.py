@@ -15,23 +15,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from api.errors import INTERNAL, error_code_of, status_and_code
-from api.requests.access import CHANGED, Changed, context_of
-from api.requests.heads import TARGETED, heads
+from api.errors import INTERNAL, code_of, error_code_of
+from api.requests.access import caller_of
 from api.requests.route_gateway import gateway
-from coordinator.access.audit import Audit
 from log_tables.cluster.acl import CLUSTER_NAME, ResourceType
 from log_tables.errors import AccessDenied, LakelogError
 
 OFFSETS_SHOWN_MAX = 100
 """Offsets of a reset that its event has; all are in the group."""
 
+_FACTS = "lakelog.facts"
+"""The key of an ASGI scope for facts of its change, where the handler is at another gateway."""
+
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Change(NamedTuple):
     """An operation, by Kafka's name, on the resource that the path parameter `named` names; without one its
-    name stands in the body, and the handler says it (`Authorization.note_change`).
+    name stands in the body, and the handler says it (`Caller.changing`).
     """
 
     operation: str
@@ -114,17 +115,17 @@ def change_of(methods: Collection[str], path: str) -> Change | None:
 
 
 def note_offsets(scope: Scope, body: bytes) -> None:
-    """Say which offsets a request sets that this gateway may forward, as its `body` has them."""
-    if CHANGED not in scope or scope["method"] != "PUT":
+    """Keep which offsets a request sets that this gateway may forward, as its `body` has them."""
+    if scope["method"] != "PUT" or caller_of(scope).audit is None:
         return
     with suppress(msgspec.MsgspecError):  # it is refused where it is answered
         wanted = msgspec.json.decode(body, type=_Offsets).offsets
         shown = [f"{each.topic}-{each.partition} {each.offset}" for each in wanted[:OFFSETS_SHOWN_MAX]]
-        scope[CHANGED].append(Changed("", {"offsets": shown, "count": len(wanted)}))
+        scope[_FACTS] = {"offsets": shown, "count": len(wanted)}
 
 
 def audited(handle: _Handler, change: Change | None) -> _Handler:
-    """`handle`, whose success or failure is audited; a denial is already."""
+    """`handle`, whose success or failure is audited unless it does that itself; a denial is already."""
     if change is None:
         return handle
 
@@ -135,43 +136,37 @@ def audited(handle: _Handler, change: Change | None) -> _Handler:
             gateway(request).changes.made += 1  # what was looked at before is old
 
     async def noted(request: Request) -> Response:
-        audit = gateway(request).access.audit
-        if audit is None or TARGETED in heads(request.scope):
-            return await handle(request)
-        request.scope[CHANGED] = []
         try:
             response = await handle(request)
         except LakelogError as error:
             if not isinstance(error, AccessDenied):
-                _note_failure(audit, request.scope, change, status_and_code(error)[1])
+                _note_failure(request.scope, change, code_of(error))
             raise
         except (RequestValidationError, HTTPException, ClientDisconnect):
             raise  # it was not understood, or not all of it came: nothing was tried
         except Exception:
-            _note_failure(audit, request.scope, change, INTERNAL[1])
+            _note_failure(request.scope, change, INTERNAL[1])
             raise
-        _note(audit, request.scope, change, response)
+        if response.status_code < 400:
+            _note(request.scope, change)
+        elif response.status_code not in (401, 403):
+            _note_failure(request.scope, change, error_code_of(response))
         return response
 
     return answer
 
 
-def _note(audit: Audit, scope: Scope, change: Change, response: Response) -> None:
-    if response.status_code >= 400:
-        code = error_code_of(response)
-        if response.status_code not in (401, 403):
-            _note_failure(audit, scope, change, code)
-        return
-    context = context_of(scope)
-    for changed in scope[CHANGED] or [Changed(_named(scope, change))]:
-        name = changed.name or _named(scope, change)
-        audit.changed(context, change.operation, (change.resource_type, name), changed.facts)
+def _note(scope: Scope, change: Change) -> None:
+    asked = caller_of(scope)
+    if not asked.has_noted:
+        facts = scope.get(_FACTS, {})
+        asked.note_change(change.operation, change.resource_type, _named(scope, change), **facts)
 
 
-def _note_failure(audit: Audit, scope: Scope, change: Change, code: int) -> None:
-    changed = scope[CHANGED][0].name if scope[CHANGED] else ""
-    name = changed or _named(scope, change)
-    audit.failed(context_of(scope), change.operation, (change.resource_type, name), code)
+def _note_failure(scope: Scope, change: Change, code: int) -> None:
+    asked = caller_of(scope)
+    if not asked.has_noted:
+        asked.note_failed(change.operation, change.resource_type, _named(scope, change), code)
 
 
 def _named(scope: Scope, change: Change) -> str:

@@ -15,7 +15,7 @@ from starlette.types import Message
 
 from api.errors import STATUS_AND_CODE
 from api.gateway import Gateway
-from api.requests.access import authorization, encode_context
+from api.requests.access import caller_of, encode_context
 from api.requests.body import put_back, take_body
 from api.requests.changes import note_offsets
 from api.requests.credential import check_again
@@ -126,7 +126,7 @@ async def _ask(here: Gateway, broker: BrokerRecord, request: Request, body: byte
     path = request.scope["raw_path"].decode("ascii")
     query = request.scope["query_string"].decode("ascii")
     headers = {name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers}
-    headers[CALLER] = encode_context(authorization(request).context)
+    headers[CALLER] = encode_context(caller_of(request.scope).context)
 
     async def check() -> None:
         # A poll may last for minutes. It ends early if its client is gone or may no longer ask, or if this

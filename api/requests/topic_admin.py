@@ -5,8 +5,9 @@ from pydantic import Field
 from api import client_topics
 from api.client_topics import TopicDescription, check_partitions, describe_topic
 from api.gateway import Gateway
-from api.requests.access import Authorization
 from api.requests.strict_body import Listed, StrictBody
+from coordinator.access.caller import Caller
+from log_tables.cluster.acl import ResourceType
 from log_tables.cluster.admin import topic_admin
 from log_tables.cluster.topic import check_writable
 
@@ -38,7 +39,7 @@ class NewTopic(StrictBody):
     )
 
 
-def create_topic(here: Gateway, asked: Authorization, new: NewTopic) -> TopicDescription:
+def create_topic(here: Gateway, asked: Caller, new: NewTopic) -> TopicDescription:
     """Create a topic; blocking.
 
     Raises AuthorizationFailed, TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument, QuotaReached.
@@ -46,22 +47,23 @@ def create_topic(here: Gateway, asked: Authorization, new: NewTopic) -> TopicDes
     asked.check_create(new.topic_name)
     count = here.settings.num_partitions if new.partitions_count is None else new.partitions_count
     configs = {entry.name: entry.value for entry in new.configs}
-    asked.note_change(new.topic_name, partitions=count, configs=configs)
-    check_partitions(here, count)
-    asked.charge_changes(count)
-    return client_topics.create_topic(here, new.topic_name, count, configs)
+    facts = {"partitions": count, "configs": configs}
+    with asked.changing("CreateTopics", ResourceType.TOPIC, new.topic_name, **facts):
+        check_partitions(here, count)
+        asked.charge_changes(count)
+        return client_topics.create_topic(here, new.topic_name, count, configs)
 
 
-def add_partitions(here: Gateway, asked: Authorization, topic_name: str, count: int) -> TopicDescription:
+def add_partitions(here: Gateway, asked: Caller, topic_name: str, count: int) -> TopicDescription:
     """Grow a topic to `count` partitions; blocking. Raises UnknownTopic, InvalidArgument, QuotaReached."""
-    more = count - describe_topic(here, topic_name).partition_count
-    check_partitions(here, more)
-    asked.charge_changes(more)
-    asked.note_change(partitions=count)
-    return client_topics.add_partitions(here, topic_name, count)
+    with asked.changing("CreatePartitions", ResourceType.TOPIC, topic_name, partitions=count):
+        more = count - describe_topic(here, topic_name).partition_count
+        check_partitions(here, more)
+        asked.charge_changes(more)
+        return client_topics.add_partitions(here, topic_name, count)
 
 
-def delete_topic(here: Gateway, asked: Authorization, name: str) -> None:
+def delete_topic(here: Gateway, asked: Caller, name: str) -> None:
     """Delete a topic; blocking. Raises UnknownTopic, InvalidTopicName, QuotaReached."""
     check_writable(name)
     asked.charge_changes(describe_topic(here, name).partition_count)

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from api.client_topics import with_partition
 from api.errors import error_responses
 from api.gateway import Gateway
-from api.requests.access import Authorized
+from api.requests.access import Asked, check_each, check_reads
 from api.requests.envelope import V2Response
 from api.requests.group_route import GroupRoute
 from api.requests.route_gateway import Here
@@ -46,7 +46,7 @@ Force = Annotated[bool, Query(description="Act even if the group has members.")]
 @router.post(f"{_INSTANCE}/offsets", summary="Commit offsets", responses=error_responses(404, 409, 422, 503))
 async def commit(
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     group: GroupName,
     instance: InstanceName,
     wanted: MemberCommitBody | None = None,
@@ -61,20 +61,20 @@ async def commit(
     """
     named = None if wanted is None else wanted.offsets
     offsets = None if named is None else await _to_commit(named, step=1)
-    await asked.check_reads(offsets or ())
+    await check_reads(here, asked, offsets or ())
     await here.coordinator.commit(group, instance, offsets)
     return []
 
 
 @router.get(f"{_INSTANCE}/offsets", summary="Get committed offsets", responses=error_responses(404, 422, 503))
 async def get_committed(
-    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
+    here: Here, asked: Asked, group: GroupName, instance: InstanceName, wanted: Partitions
 ) -> CommittedOffsets:
     """The offsets from which the group continues in the partitions of the body. Partitions without a commit
     are left out.
     """
     named = {at.topic for at in wanted.topic_partitions}
-    await asked.check_each(Operation.DESCRIBE, ResourceType.TOPIC, sorted(named))
+    await check_each(here, asked, Operation.DESCRIBE, ResourceType.TOPIC, sorted(named))
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
     for at in wanted.topic_partitions:
         found.check(at)
@@ -87,9 +87,7 @@ async def get_committed(
     summary="Set positions",
     responses=error_responses(400, 404, 409, 422, 503),
 )
-async def seek(
-    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: SeekBody
-) -> None:
+async def seek(here: Here, asked: Asked, group: GroupName, instance: InstanceName, wanted: SeekBody) -> None:
     """The next poll continues at these offsets, or at the first record at or after these times. If there is
     no such record, it continues at the end of the partition.
     """
@@ -100,7 +98,7 @@ async def seek(
 
     count = len(wanted.offsets) + len(wanted.timestamps)
     positions, times = await maybe_in_thread(count > INLINE_MAX_ROWS, places)
-    await asked.check_reads([*positions, *times])
+    await check_reads(here, asked, [*positions, *times])
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
     found.check_owned(found.member(instance), [*positions, *times])
     positions |= await run_in_threadpool(_at_times, here, times)
@@ -114,10 +112,10 @@ async def seek(
     responses=error_responses(404, 409, 422, 503),
 )
 async def seek_to_beginning(
-    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
+    here: Here, asked: Asked, group: GroupName, instance: InstanceName, wanted: Partitions
 ) -> None:
     """The next poll continues at the log start offset of these partitions."""
-    await asked.check_reads(wanted.topic_partitions)
+    await check_reads(here, asked, wanted.topic_partitions)
     await _seek_to(here, group, instance, wanted.topic_partitions, end=False)
 
 
@@ -128,15 +126,15 @@ async def seek_to_beginning(
     responses=error_responses(404, 409, 422, 503),
 )
 async def seek_to_end(
-    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
+    here: Here, asked: Asked, group: GroupName, instance: InstanceName, wanted: Partitions
 ) -> None:
     """The next poll continues at the high watermark of these partitions."""
-    await asked.check_reads(wanted.topic_partitions)
+    await check_reads(here, asked, wanted.topic_partitions)
     await _seek_to(here, group, instance, wanted.topic_partitions, end=True)
 
 
 @router.get("/offsets", summary="Get a group's offsets", responses=error_responses(404, 503))
-async def get_group_offsets(here: Here, asked: Authorized, group: GroupName) -> CommittedOffsets:
+async def get_group_offsets(here: Here, asked: Asked, group: GroupName) -> CommittedOffsets:
     """All offsets that the group has committed in topics that the caller may describe, for clients without a
     consumer instance.
     """
@@ -151,7 +149,7 @@ async def get_group_offsets(here: Here, asked: Authorized, group: GroupName) -> 
     responses=error_responses(404, 409, 416, 422, 503),
 )
 async def put_group_offsets(
-    here: Here, asked: Authorized, group: GroupName, wanted: CommitBody, force: Force = False
+    here: Here, asked: Asked, group: GroupName, wanted: CommitBody, force: Force = False
 ) -> None:
     """For clients that keep their own positions. Each `offset` is that of the *next* record to read, as `GET`
     answers it.
@@ -159,7 +157,7 @@ async def put_group_offsets(
     409 while members share topics, unless `force` is true: then the members continue from there.
     """
     offsets = await _to_commit(wanted.offsets, step=0)
-    await asked.check_reads(offsets)
+    await check_reads(here, asked, offsets)
     await here.coordinator.reset(group, offsets, force, asked.identified)
 
 

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from api.errors import FormatMismatch, NotJson, error_responses
 from api.gateway import Gateway
 from api.media import Format, accepts
-from api.requests.access import authorization
+from api.requests.access import caller_of
 from api.requests.credential import check_again
 from api.requests.group_route import GroupRoute
 from api.requests.route_gateway import gateway
@@ -73,8 +73,8 @@ async def poll(
     42203. If a partition is damaged, the answer has records of the others, or 50002 if they have none.
     """
     here = gateway(request)
-    asked, member = authorization(request), await here.coordinator.member(group, instance)
-    asked.check(Operation.READ, ResourceType.TOPIC, *sorted(member.topics))
+    asked, member = caller_of(request.scope), await here.coordinator.member(group, instance)
+    asked.check_all(Operation.READ, ResourceType.TOPIC, sorted(member.topics))
     config = member.config
     form = FORMATS[config.format]
     if not accepts(request, form):

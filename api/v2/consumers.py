@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from api.errors import error_responses
-from api.requests.access import Authorized
+from api.requests.access import Asked, check_each, check_reads
 from api.requests.body import take_body
 from api.requests.envelope import V2_MEDIA_TYPE, V2Response
 from api.requests.group_route import GroupRoute
@@ -43,7 +43,7 @@ _CREATE_BODY = {"requestBody": {"content": {V2_MEDIA_TYPE: {"schema": NewConsume
     responses=error_responses(409, 413, 422, 503),
     openapi_extra=_CREATE_BODY,
 )
-async def create(request: Request, asked: Authorized, group: GroupName) -> V2Response:
+async def create(request: Request, asked: Asked, group: GroupName) -> V2Response:
     """An empty body takes the defaults. The instance outlives the gateway. It ends when it is deleted, or
     when it sends no request for its session timeout.
     """
@@ -90,13 +90,13 @@ async def heartbeat(here: Here, group: GroupName, instance: InstanceName) -> Non
     responses=error_responses(400, 404, 409, 422, 503),
 )
 async def subscribe(
-    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: SubscriptionBody
+    here: Here, asked: Asked, group: GroupName, instance: InstanceName, wanted: SubscriptionBody
 ) -> None:
     """Replaces an earlier subscription of the same kind. Topics that are created later are included. The
     caller needs READ on the topics that it names; of those that a pattern matches, it gets what it may read.
     """
     names = await maybe_in_thread(len(wanted.topics or ()) > INLINE_MAX_ROWS, wanted.names)
-    await asked.check_each(Operation.READ, ResourceType.TOPIC, sorted(names))
+    await check_each(here, asked, Operation.READ, ResourceType.TOPIC, sorted(names))
     if wanted.topics is not None and wanted.topic_pattern is not None:
         raise MixedSubscription("the subscription has both topics and a topic_pattern; send one of them")
     event = Subscribe(instance, names, wanted.topic_pattern or "", asked.identified)
@@ -106,7 +106,7 @@ async def subscribe(
 @router.get(
     "/instances/{instance}/subscription", summary="Get the subscription", responses=error_responses(404, 503)
 )
-async def get_subscription(here: Here, asked: Authorized, group: GroupName, instance: InstanceName) -> Topics:
+async def get_subscription(here: Here, asked: Asked, group: GroupName, instance: InstanceName) -> Topics:
     """The subscribed topics; for a pattern, the topics that it matches now."""
     found = await here.coordinator.apply_event(group, Heartbeat(instance))
     return Topics(topics=sorted(filter(asked.describes, found.subscription(found.member(instance)))))
@@ -130,10 +130,10 @@ async def unsubscribe(here: Here, group: GroupName, instance: InstanceName) -> N
     responses=error_responses(404, 409, 422, 503),
 )
 async def assign(
-    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, wanted: Partitions
+    here: Here, asked: Asked, group: GroupName, instance: InstanceName, wanted: Partitions
 ) -> None:
     """Replaces an earlier manual assignment. The instance then does not share partitions with the group."""
-    await asked.check_reads(wanted.topic_partitions)
+    await check_reads(here, asked, wanted.topic_partitions)
     await here.coordinator.apply_event(group, Assign(instance, frozenset(wanted.topic_partitions)))
 
 
@@ -143,7 +143,7 @@ async def assign(
     responses=error_responses(404, 503),
 )
 async def get_assignments(
-    here: Here, asked: Authorized, group: GroupName, instance: InstanceName, response: V2Response
+    here: Here, asked: Asked, group: GroupName, instance: InstanceName, response: V2Response
 ) -> Partitions:
     """The partitions that the instance owns and keeps. The header `Generation` changes when they change."""
     found = await here.coordinator.apply_event(group, Heartbeat(instance))

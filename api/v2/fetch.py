@@ -15,7 +15,7 @@ from api.decimals import decimal
 from api.errors import error_responses
 from api.gateway import Gateway
 from api.media import EVENT_STREAM, Format, accepted_format, wants_events
-from api.requests.access import authorization
+from api.requests.access import caller_of
 from api.requests.credential import check_again
 from api.requests.hot import HotRoute
 from api.requests.route_gateway import gateway
@@ -85,7 +85,7 @@ async def fetch(
         if start == found.high_watermark:
             await wait_for_records(here, request, found, start, deadline)
             await check_again(here, request.scope)
-            authorization(request).check(Operation.READ, ResourceType.TOPIC, topic)  # it may have changed
+            caller_of(request.scope).check(Operation.READ, ResourceType.TOPIC, topic)  # it may have changed
         if not found.reaches(start):
             await run_in_threadpool(found.log_from, start)
         plan = found.plan_read(start, limit, READ_SEGMENTS_MAX)
@@ -100,7 +100,7 @@ async def _tail(
     here: Gateway, request: Request, place: tuple[str, int], offset: str, form: Format, key: str | None
 ) -> Response:
     name, number = place
-    keys, allowed = stored_keys(key, form), authorization(request)
+    keys, allowed = stored_keys(key, form), caller_of(request.scope)
 
     async def check() -> float:
         await check_again(here, request.scope)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from api.client_topics import TopicDescription, describe_topic, describe_topics, with_partition
 from api.errors import error_responses
 from api.requests import topic_admin
-from api.requests.access import Authorized
+from api.requests.access import Asked
 from api.requests.envelope import V2Response
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
@@ -69,7 +69,7 @@ class Brokers(BaseModel):
 
 
 @router.get("/topics", summary="List topics", responses=error_responses(503))
-def list_topics(here: Here, asked: Authorized) -> list[str]:
+def list_topics(here: Here, asked: Asked) -> list[str]:
     """The names of all topics that the caller may describe, but internal ones."""
     return [topic.name for topic in describe_topics(here) if asked.describes(topic.name)]
 
@@ -80,7 +80,7 @@ def list_topics(here: Here, asked: Authorized) -> list[str]:
     summary="Create a topic",
     responses=error_responses(400, 413, 422, 429, 503),
 )
-def create_topic(here: Here, asked: Authorized, new: NewTopic) -> TopicView:
+def create_topic(here: Here, asked: Asked, new: NewTopic) -> TopicView:
     """The body is that of version 3, the answer that of `GET /topics/{topic}`.
 
     400 with 40002 if the topic exists, or if its name or a setting is invalid.
@@ -89,7 +89,7 @@ def create_topic(here: Here, asked: Authorized, new: NewTopic) -> TopicView:
 
 
 @router.get("/topics/{topic}", summary="Describe a topic", responses=error_responses(404, 503))
-def get_topic(here: Here, asked: Authorized, topic: TopicName) -> TopicView:
+def get_topic(here: Here, asked: Asked, topic: TopicName) -> TopicView:
     """The effective values of all settings, and the partitions with their leaders. A caller that may not
     DESCRIBE_CONFIGS gets no settings.
     """
@@ -100,7 +100,7 @@ def get_topic(here: Here, asked: Authorized, topic: TopicName) -> TopicView:
 @router.delete(
     "/topics/{topic}", status_code=204, summary="Delete a topic", responses=error_responses(400, 404, 503)
 )
-def delete_topic(here: Here, asked: Authorized, topic: TopicName) -> None:
+def delete_topic(here: Here, asked: Asked, topic: TopicName) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
     topic_admin.delete_topic(here, asked, topic)
 
@@ -156,14 +156,14 @@ def _offsets(found: PartitionReader, time_us: int | None) -> OffsetsAt | Offsets
 )
 def delete_records(
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     topic: TopicName,
     partition: PartitionId,
     before: Annotated[int, Query(description="The first offset that is kept.")],
 ) -> LogStart:
     """Answers the new log start offset, which never moves back. This is Kafka's DeleteRecords."""
-    asked.note_change(partition=partition, before=before)
-    start = with_partition(here, topic, partition, lambda found: found.truncate(before))
+    with asked.changing("DeleteRecords", ResourceType.TOPIC, topic, partition=partition, before=before):
+        start = with_partition(here, topic, partition, lambda found: found.truncate(before))
     return LogStart(log_start_offset=start)
 
 

@@ -13,7 +13,7 @@ from api.client_topics import is_current, topic_to_write
 from api.errors import error_responses
 from api.gateway import Gateway
 from api.media import Format, content_format
-from api.requests.access import Authorization, authorization
+from api.requests.access import caller_of, check_each
 from api.requests.appending import is_much
 from api.requests.body import room_of, take_body
 from api.requests.envelope import V2Response
@@ -25,6 +25,7 @@ from api.v2.produce_schema import TRANSACTION_BODY
 from api.wire.offload import INLINE_MAX_BYTES, INLINE_MAX_ROWS, is_large, maybe_in_thread
 from api.wire.room import hold
 from api.wire.transaction import TransactionBody, TransactionTopics, decode_transaction
+from coordinator.access.caller import Caller
 from coordinator.groups.transactions.transaction_coordinator import TransactionRequest, TransactionResult
 from ingest.buffer import Room
 from log_tables.cluster.acl import Operation, ResourceType
@@ -112,14 +113,14 @@ async def _transact(request: Request, group_id: str, member_id: str | None, key:
         body = take_body(request)
         digest = await maybe_in_thread(len(body) > INLINE_MAX_BYTES, partial(_digest, body, form))
         retry = key, digest
-        asked, repeated, earlier = authorization(request), None, False
+        asked, repeated, earlier = caller_of(request.scope), None, False
         if key:
             repeated, earlier = await _find_repeat(here, room, group_id, retry, body, form)
         transaction = repeated or await _commit(here, asked, room, group_id, member_id, retry, body, form)
         del body
     ranges = await transaction.where()
     if repeated is not None:  # the body may name others than the first one did
-        asked.check(Operation.WRITE, ResourceType.TOPIC, *sorted({each.topic for each in ranges}))
+        asked.check_all(Operation.WRITE, ResourceType.TOPIC, sorted({each.topic for each in ranges}))
     return await maybe_in_thread(
         len(ranges) > INLINE_MAX_ROWS, lambda: _answer(transaction.number, ranges, earlier)
     )
@@ -150,7 +151,7 @@ async def _find_repeat(
 
 async def _commit(
     here: Gateway,
-    asked: Authorization,
+    asked: Caller,
     room: Room,
     group_id: str,
     member_id: str | None,
@@ -169,7 +170,7 @@ async def _commit(
         hold(room, len(body) + 2 * records_bytes)  # they are copied
         elements, step = sent.elements, 0 if member_id is None else 1
         named = await maybe_in_thread(large, partial(sent.named, step))
-        with asked.counted(len(named.written) + len(named.read), elements):
+        with here.access.named(asked.context, len(named.written) + len(named.read), elements):
             request, size_bytes = await _request(here, asked, sent, named, retry, large)
             del sent, named
             room.settle(len(body) + size_bytes)
@@ -183,7 +184,7 @@ async def _commit(
 
 async def _request(
     here: Gateway,
-    asked: Authorization,
+    asked: Caller,
     sent: TransactionBody,
     named: TransactionTopics,
     retry: tuple[str, str],
@@ -193,8 +194,8 @@ async def _request(
     AuthorizationFailed.
     """
     frame = sent.frame
-    await asked.check_each(Operation.WRITE, ResourceType.TOPIC, named.written)
-    await asked.check_each(Operation.READ, ResourceType.TOPIC, named.read)
+    await check_each(here, asked, Operation.WRITE, ResourceType.TOPIC, named.written)
+    await check_each(here, asked, Operation.READ, ResourceType.TOPIC, named.read)
     await here.shard_manager.refresh_topics()  # the records are for the current topics
     topics = [await topic_to_write(here, name) for name in sent.records]
     sticky = [here.router.sticky_partition(topic) for topic in topics]

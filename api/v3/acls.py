@@ -8,14 +8,15 @@ from pydantic import BaseModel, Field
 
 from api.errors import error_responses
 from api.gateway import Gateway
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.envelope import Collection, ListMetadata, url
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import Listed, StrictBody
 from api.v3.paths import ClusterId
 from coordinator.access.acl_argument import acl_from, filter_from
-from log_tables.cluster.acl import Acl
+from coordinator.access.caller import Caller
+from log_tables.cluster.acl import CLUSTER_NAME, Acl, ResourceType
 from log_tables.cluster.admin.security_admin import add_acls, remove_acls
 from log_tables.errors import InvalidArgument
 
@@ -111,7 +112,7 @@ def list_acls(here: Here, request: Request, cluster: ClusterId, named: Named) ->
     response_class=Response,
     responses=error_responses(400, 404, 422, 503),
 )
-def create_acl(here: Here, asked: Authorized, cluster: ClusterId, new: NewAcl) -> None:
+def create_acl(here: Here, asked: Asked, cluster: ClusterId, new: NewAcl) -> None:
     """There is one of each: to create it again changes nothing. Every gateway goes by it within 2 s."""
     _create(here, asked, [new])
     here.access.follow()
@@ -124,16 +125,14 @@ def create_acl(here: Here, asked: Authorized, cluster: ClusterId, new: NewAcl) -
     response_class=Response,
     responses=error_responses(400, 404, 422, 503),
 )
-def create_acls(here: Here, asked: Authorized, cluster: ClusterId, new: NewAcls) -> None:
+def create_acls(here: Here, asked: Asked, cluster: ClusterId, new: NewAcls) -> None:
     """In one commit."""
     _create(here, asked, new.data)
     here.access.follow()
 
 
 @router.delete("/acls", summary="Delete ACLs", responses=error_responses(400, 404, 503))
-def delete_acls(
-    here: Here, asked: Authorized, request: Request, cluster: ClusterId, named: Named
-) -> DeletedAcls:
+def delete_acls(here: Here, asked: Asked, request: Request, cluster: ClusterId, named: Named) -> DeletedAcls:
     """Delete the ACLs that match all parameters, in one commit. The type of the resource, of the pattern, the
     operation and the permission have to be said, though each may be ANY.
     """
@@ -141,21 +140,22 @@ def delete_acls(
         if named[name] is None:
             raise InvalidArgument(f"say of which {name} the ACLs to delete are; ANY is any")
     gone = remove_acls(here.cluster.metadata_log, filter_from(named).matches)
-    _note(asked, gone)
+    _note(asked, "DeleteAcls", gone)
     here.access.follow()
     return DeletedAcls(data=_views(request, cluster, gone))
 
 
-def _create(here: Gateway, asked: Authorization, new: Iterable[NewAcl]) -> None:
+def _create(here: Gateway, asked: Caller, new: Iterable[NewAcl]) -> None:
     acls = [acl_from(each.model_dump()) for each in new]
-    _note(asked, acls)
     add_acls(here.cluster.metadata_log, acls)
+    _note(asked, "CreateAcls", acls)
 
 
-def _note(asked: Authorization, acls: Sequence[Acl]) -> None:
+def _note(asked: Caller, operation: str, acls: Sequence[Acl]) -> None:
     """Let the audit log have all of them, so many in an event."""
     for first in range(0, len(acls), _ACLS_OF_EVENT):
-        asked.note_change(acls=[str(acl) for acl in acls[first : first + _ACLS_OF_EVENT]])
+        shown = [str(acl) for acl in acls[first : first + _ACLS_OF_EVENT]]
+        asked.note_change(operation, ResourceType.CLUSTER, CLUSTER_NAME, acls=shown)
 
 
 def _views(request: Request, cluster: str, acls: Iterable[Acl]) -> list[AclView]:

@@ -7,12 +7,13 @@ from pydantic import BaseModel, Field, model_validator
 
 from api.client_topics import TopicDescription, describe_topic
 from api.errors import error_responses
-from api.requests.access import Authorized
+from api.requests.access import Asked
 from api.requests.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import Listed, StrictBody
 from api.v3.paths import ClusterId, TopicName
+from log_tables.cluster.acl import ResourceType
 from log_tables.cluster.admin.topic_admin import alter_topic
 from log_tables.cluster.config import SETTINGS
 from log_tables.errors import NotFound
@@ -93,11 +94,11 @@ def get_config(
     responses=error_responses(400, 404, 422, 503),
 )
 def alter_configs(
-    here: Here, asked: Authorized, cluster: ClusterId, topic: TopicName, alterations: Alterations
+    here: Here, asked: Asked, cluster: ClusterId, topic: TopicName, alterations: Alterations
 ) -> None:
     configs = {change.name: change.value for change in alterations.data}
-    asked.note_change(configs=configs)
-    alter_topic(here.cluster, topic, configs)
+    with asked.changing("AlterConfigs", ResourceType.TOPIC, topic, configs=configs):
+        alter_topic(here.cluster, topic, configs)
 
 
 def _config_view(request: Request, cluster: str, topic: TopicDescription, name: str) -> ConfigView:

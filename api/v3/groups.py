@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from api.client_topics import with_partition
 from api.errors import error_responses
 from api.gateway import Gateway
-from api.requests.access import Authorized
+from api.requests.access import Asked
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.route_gateway import Here, gateway
 from api.requests.strict import StrictRoute
@@ -113,7 +113,7 @@ class LagSummaryView(BaseModel):
 
 @router.get("", summary="List groups", responses=error_responses(404, 503))
 async def list_groups(
-    here: Here, asked: Authorized, request: Request, cluster: ClusterId
+    here: Here, asked: Asked, request: Request, cluster: ClusterId
 ) -> Collection[GroupView]:
     return Collection(
         kind="KafkaConsumerGroupList",
@@ -157,7 +157,7 @@ async def get_consumer(
     responses=error_responses(404, 503),
 )
 async def list_assignments(
-    here: Here, asked: Authorized, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
+    here: Here, asked: Asked, request: Request, cluster: ClusterId, group: GroupId, consumer: ConsumerId
 ) -> Collection[AssignmentView]:
     found = await here.shard_manager.group(group)
     member = found.group_member(consumer)
@@ -175,7 +175,7 @@ async def list_assignments(
 
 @router.get("/{group}/lags", summary="List a group's lags", responses=error_responses(404, 503))
 async def list_lags(
-    here: Here, asked: Authorized, request: Request, cluster: ClusterId, group: GroupId
+    here: Here, asked: Asked, request: Request, cluster: ClusterId, group: GroupId
 ) -> Collection[LagView]:
     """One lag for each partition in which the group has committed an offset."""
     found = await here.shard_manager.group(group)
@@ -218,7 +218,7 @@ async def get_lag(
     "/{group}/lag-summary", summary="Get a group's largest and total lag", responses=error_responses(404, 503)
 )
 async def get_lag_summary(
-    here: Here, asked: Authorized, request: Request, cluster: ClusterId, group: GroupId
+    here: Here, asked: Asked, request: Request, cluster: ClusterId, group: GroupId
 ) -> LagSummaryView:
     """The lag of a group in the topics that the caller may describe."""
     found = await here.shard_manager.group(group)

@@ -8,13 +8,14 @@ from pydantic import BaseModel, Field
 from api.client_topics import TopicDescription, describe_topic, describe_topics
 from api.errors import error_responses
 from api.requests import topic_admin
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import StrictBody
 from api.requests.topic_admin import NewTopic
 from api.v3.paths import ClusterId, TopicName
+from coordinator.access.caller import Caller
 from log_tables.cluster.acl import TOPIC_OPERATIONS, ResourceType
 from log_tables.cluster.topic import is_internal
 
@@ -91,7 +92,7 @@ def list_topics(
     here: Here,
     request: Request,
     cluster: ClusterId,
-    asked: Authorized,
+    asked: Asked,
     include_authorized_operations: Annotated[
         bool, Query(alias="includeAuthorizedOperations", description=_AUTHORIZED)
     ] = False,
@@ -114,9 +115,7 @@ def list_topics(
     tags=["v3 topics"],
     responses=error_responses(400, 404, 422, 429, 503),
 )
-def create_topic(
-    here: Here, asked: Authorized, request: Request, cluster: ClusterId, new: NewTopic
-) -> TopicView:
+def create_topic(here: Here, asked: Asked, request: Request, cluster: ClusterId, new: NewTopic) -> TopicView:
     """400 with 40002 if the topic exists, or if its name or a setting is invalid."""
     return _topic_view(request, cluster, topic_admin.create_topic(here, asked, new))
 
@@ -132,7 +131,7 @@ def get_topic(
     request: Request,
     cluster: ClusterId,
     topic: TopicName,
-    asked: Authorized,
+    asked: Asked,
     include_authorized_operations: Annotated[bool, Query(description=_AUTHORIZED)] = False,
 ) -> TopicView:
     found = describe_topic(here, topic)
@@ -147,7 +146,7 @@ def get_topic(
 )
 def add_partitions(
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     request: Request,
     cluster: ClusterId,
     topic: TopicName,
@@ -165,7 +164,7 @@ def add_partitions(
     tags=["v3 topics"],
     responses=error_responses(404, 503),
 )
-def delete_topic(here: Here, asked: Authorized, cluster: ClusterId, topic: TopicName) -> None:
+def delete_topic(here: Here, asked: Asked, cluster: ClusterId, topic: TopicName) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
     topic_admin.delete_topic(here, asked, topic)
 
@@ -209,7 +208,7 @@ def _cluster_view(request: Request, cluster: str) -> ClusterView:
 
 
 def _topic_view(
-    request: Request, cluster: str, topic: TopicDescription, asked: Authorization | None = None
+    request: Request, cluster: str, topic: TopicDescription, asked: Caller | None = None
 ) -> TopicView:
     """With `asked`, what it may do is listed."""
     path = (cluster, "topics", topic.name)
@@ -227,7 +226,7 @@ def _topic_view(
     )
 
 
-def _operations(asked: Authorization, topic: str) -> list[str]:
+def _operations(asked: Caller, topic: str) -> list[str]:
     return [each for each in TOPIC_OPERATIONS if asked.allows(each, ResourceType.TOPIC, topic)]
 
 

@@ -17,7 +17,7 @@ import httpx
 import msgspec
 from typer.testing import CliRunner
 
-from api.errors import status_and_code
+from api.errors import code_of
 from api.kafka.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from api.kafka.protocol.notation import Message
 from coordinator.access.audit import Audit
@@ -252,7 +252,7 @@ class Doors:
     def _audited(self) -> Audit:
         """What the next request leaves."""
         here = self._served.gateway
-        here.access.audit = audit = Audit(here.clock, lambda error: status_and_code(error)[1])
+        here.access.audit = audit = Audit(here.clock, code_of)
         return audit
 
     def _outcome(self, request: Any, answer: Any, audit: Audit) -> Outcome:

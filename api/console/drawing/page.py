@@ -16,9 +16,9 @@ from starlette.responses import HTMLResponse
 
 from api.console.drawing.files import file_url
 from api.console.drawing.text import visible
-from api.requests.access import Authorization
 from api.requests.credential import cookie_of
 from api.requests.route_gateway import gateway
+from coordinator.access.caller import Caller
 from coordinator.access.principal import ANONYMOUS
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.counts import counted
@@ -63,7 +63,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
 
 def render(
-    request: Request, template: str, values: Mapping[str, Any], asked: Authorization | None, status: int = 200
+    request: Request, template: str, values: Mapping[str, Any], asked: Caller | None, status: int = 200
 ) -> HTMLResponse:
     """The page that `template` makes of `values` for the principal who has `asked`; None is nobody yet."""
     here = gateway(request)
@@ -138,7 +138,7 @@ def moment(ms: float) -> str:
     return made.strftime("%Y-%m-%d %H:%M:%S") + f".{int(ms) % 1000:03d}Z"
 
 
-def _is_open(asked: Authorization, section: str) -> bool:
+def _is_open(asked: Caller, section: str) -> bool:
     """Whether the navigation has it: a page would refuse who may not see it."""
     return section not in _OF_CLUSTER or asked.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 

@@ -16,9 +16,10 @@ from api.errors import answer_to, explain
 from api.gateway import Gateway
 from api.loopback import is_loopback
 from api.media import prefers_page
-from api.requests.access import Authorization, authorization
+from api.requests.access import caller_of
 from api.requests.route_gateway import gateway
 from api.requests.strict import StrictRoute
+from coordinator.access.caller import Caller
 from ingest.settings import Settings
 from log_tables.errors import AuthenticationFailed, InvalidArgument, NotFound
 
@@ -105,9 +106,9 @@ class _Message(msgspec.Struct):
     message: str
 
 
-def authorization_of(request: Request) -> Authorization | None:
+def authorization_of(request: Request) -> Caller | None:
     """The rights of `request`; None before anybody has logged in."""
     try:
-        return authorization(request)
+        return caller_of(request.scope)
     except AuthenticationFailed:
         return None

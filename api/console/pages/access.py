@@ -14,9 +14,10 @@ from api.console.drawing.page_route import PageRoute
 from api.console.drawing.paging import paged
 from api.console.pages.change import Change, ChangedValue, planned
 from api.gateway import Gateway
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.route_gateway import Here
 from coordinator.access.acl_argument import SUPPORTED_OPERATIONS, acl_from
+from coordinator.access.caller import Caller
 from coordinator.access.principal import USER
 from log_tables.cluster.access_record import AccessRules, Quota
 from log_tables.cluster.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
@@ -71,9 +72,7 @@ _Fields = Annotated[dict[str, str], Depends(_acl_fields)]
 
 
 @router.get("")
-def principals(
-    request: Request, here: Here, asked: Authorized, page: Annotated[int, Query(ge=1)] = 1
-) -> Response:
+def principals(request: Request, here: Here, asked: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     """Everybody who is known by a credential, an ACL or a quota."""
     rules, known = _rules(here), _credentials(here)
     rows = principals_of(rules, known)
@@ -81,7 +80,7 @@ def principals(
 
 
 @router.get("/keys")
-def keys(request: Request, here: Here, asked: Authorized, page: Annotated[int, Query(ge=1)] = 1) -> Response:
+def keys(request: Request, here: Here, asked: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     """API keys without their secrets, and users with passwords."""
     known = _credentials(here)
     rows = sorted(known.api_keys.values(), key=lambda key: (key.principal, key.created_ms))
@@ -93,7 +92,7 @@ def keys(request: Request, here: Here, asked: Authorized, page: Annotated[int, Q
 def acls(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     search: Annotated[str, Query()] = "",
     page: Annotated[int, Query(ge=1)] = 1,
 ) -> Response:
@@ -103,7 +102,7 @@ def acls(
 
 
 @router.get("/acls/new")
-def new_acl(request: Request, here: Here, asked: Authorized, fields: _Fields) -> Response:
+def new_acl(request: Request, here: Here, asked: Asked, fields: _Fields) -> Response:
     """The form of an ACL; once it is filled in, the dry run."""
     if not fields["resource_type"]:
         named = {_ALL, *(each for of_type in SUPPORTED_OPERATIONS.values() for each in of_type)}
@@ -140,7 +139,7 @@ def new_acl(request: Request, here: Here, asked: Authorized, fields: _Fields) ->
 
 
 @router.get("/acls/delete")
-def delete_acl(request: Request, here: Here, asked: Authorized, fields: _Fields) -> Response:
+def delete_acl(request: Request, here: Here, asked: Asked, fields: _Fields) -> Response:
     """The dry run of deleting one."""
     acl = acl_from(fields)
     is_there = acl in _rules(here).acls
@@ -160,9 +159,7 @@ def delete_acl(request: Request, here: Here, asked: Authorized, fields: _Fields)
 
 
 @router.get("/quotas")
-def quotas(
-    request: Request, here: Here, asked: Authorized, page: Annotated[int, Query(ge=1)] = 1
-) -> Response:
+def quotas(request: Request, here: Here, asked: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
     """The quotas."""
     rows = sorted(_rules(here).quotas.items())
     values = {"rows": paged(rows, page), "names": Quota.__struct_fields__}
@@ -173,7 +170,7 @@ def quotas(
 def audit(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     kind: Annotated[AuditKind | None, Query()] = None,
     text: Annotated[str, Query()] = "",
     before: Annotated[int | None, Query(ge=0)] = None,
@@ -216,7 +213,7 @@ def principals_of(rules: AccessRules, known: Credentials) -> list[PrincipalView]
 
 
 def _page(
-    request: Request, here: Gateway, asked: Authorization, template: str, values: Mapping[str, object]
+    request: Request, here: Gateway, asked: Caller, template: str, values: Mapping[str, object]
 ) -> Response:
     methods: Sequence[str] = here.settings.authentication_methods
     return render(request, template, {**values, "is_open": here.access.is_open, "methods": methods}, asked)
@@ -232,7 +229,7 @@ def _credentials(here: Gateway) -> Credentials:
     return Credentials() if log is None else log.credentials
 
 
-def _not_allowed(asked: Authorization) -> str:
+def _not_allowed(asked: Caller) -> str:
     allowed = asked.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     return "" if allowed else "it needs ALTER on the cluster, which you do not have"
 

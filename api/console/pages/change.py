@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.drawing.page import render
-from api.requests.access import Authorization
 from api.requests.route_gateway import gateway
+from coordinator.access.caller import Caller
 
 
 class ChangedValue(NamedTuple):
@@ -45,7 +45,7 @@ class Change(NamedTuple):
     content_type: str = "application/json"
 
 
-def planned(request: Request, asked: Authorization, change: Change) -> Response:
+def planned(request: Request, asked: Caller, change: Change) -> Response:
     """The page that shows `change`, and lets it be made."""
     body = None if change.body is None else msgspec.json.encode(change.body).decode()
     curl = curl_of(gateway(request).settings.advertised_url, change, body)

@@ -21,9 +21,10 @@ from api.console.records.export_format import FORMATS, ExportFormat, Writer
 from api.console.records.record_filter import RecordFilter, partitions_of
 from api.console.records.record_query import AskedRecords, RecordQuery
 from api.gateway import Gateway
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.credential import check_again
 from api.requests.route_gateway import Here
+from coordinator.access.caller import Caller
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic
 from log_tables.limits import EVENTS_BYTES, HEARTBEAT_S, MIB, READ_SEGMENTS_MAX
@@ -48,7 +49,7 @@ class _Export(NamedTuple):
 async def export(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     topic: str,
     query: AskedRecords,
     format: Annotated[ExportFormat, Query()],  # noqa: A002 (so it stands in the address)
@@ -75,7 +76,7 @@ async def export(
 
 
 async def _sent(
-    here: Gateway, request: Request, asked: Authorization, topic: str, parts: Iterator[bytes]
+    here: Gateway, request: Request, asked: Caller, topic: str, parts: Iterator[bytes]
 ) -> AsyncIterator[bytes]:
     """The pieces, each when its quota has room for it, and as long as the client may read the topic.
 

@@ -19,11 +19,12 @@ from api.console.facts.gateways import told_by
 from api.console.pages.change import Change, ChangedValue, planned
 from api.console.state import console
 from api.gateway import Gateway
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.heads import TARGETED, heads
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.samples import GroupLags
+from coordinator.access.caller import Caller
 from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.classic.consumer_protocol import CONSUMER, subscribed_topics
 from coordinator.groups.state.group import Group, GroupMember
@@ -45,7 +46,7 @@ _Order = Literal["name", "kind", "members", "lag", "seconds", "bytes", "committe
 NO_LAGS = GroupLags([], [], [], [])
 
 
-async def lag_history(request: Request, here: Gateway, asked: Authorization, group: Group) -> GroupLags:
+async def lag_history(request: Request, here: Gateway, asked: Caller, group: Group) -> GroupLags:
     """The samples of the group; none if its coordinator does not answer, or if the caller may not know of
     one of its topics: they are of all its partitions together.
     """
@@ -96,7 +97,7 @@ _ORDERS: dict[str, Callable[[GroupView], Any]] = {
 @router.get("")
 async def groups(
     request: Request,
-    asked: Authorized,
+    asked: Asked,
     search: Annotated[str, Query(max_length=TOPIC_NAME_MAX_CHARS)] = "",
     order: Annotated[_Order, Query()] = "name",
     page: Annotated[int, Query(ge=1)] = 1,
@@ -116,7 +117,7 @@ async def groups(
 
 @router.get("/{group}")
 async def group_page(
-    request: Request, here: Here, asked: Authorized, group: str, page: Annotated[int, Query(ge=1)] = 1
+    request: Request, here: Here, asked: Asked, group: str, page: Annotated[int, Query(ge=1)] = 1
 ) -> Response:
     """One group: its members, and where it is in each partition."""
     look = await console(request).index.look()
@@ -147,14 +148,14 @@ async def group_page(
 
 
 @histories.get("/{group}/history")
-async def history(request: Request, here: Here, asked: Authorized, group: str) -> Response:
+async def history(request: Request, here: Here, asked: Asked, group: str) -> Response:
     """The lag of the last hour, for a curve that zooms, and for the gateway that shows it."""
     found = await lag_history(request, here, asked, await here.shard_manager.group(group))
     return Response(msgspec.json.encode(found), media_type="application/json")
 
 
 @router.get("/{group}/delete")
-async def delete(request: Request, here: Here, asked: Authorized, group: str) -> Response:
+async def delete(request: Request, here: Here, asked: Asked, group: str) -> Response:
     """The dry run of deleting a group."""
     found = await here.shard_manager.group(group)
     url = f"/consumers/{quote(group, safe='')}"
@@ -178,7 +179,7 @@ async def delete(request: Request, here: Here, asked: Authorized, group: str) ->
     return planned(request, asked, change)
 
 
-def _view(look: ClusterState, group: Group, asked: Authorization) -> GroupView:
+def _view(look: ClusterState, group: Group, asked: Caller) -> GroupView:
     behind = [each for each in look.of_group.get(group.id, ()) if asked.describes(each.topic)]
     named = {at.topic for at in group.offsets}
     named |= group.subscribed_topics or frozenset()
@@ -212,7 +213,7 @@ def state_of(group: Group) -> str:
     return "stable" if group.state is ClassicState.STABLE else "rebalancing"
 
 
-def _partitions(look: ClusterState, group: Group, asked: Authorization) -> list[PartitionView]:
+def _partitions(look: ClusterState, group: Group, asked: Caller) -> list[PartitionView]:
     owners = group.owners
     rows = []
     for at in sorted(group.offsets):
@@ -226,11 +227,11 @@ def _partitions(look: ClusterState, group: Group, asked: Authorization) -> list[
     return sorted(rows, key=lambda row: (-row.lag.records, row.at))
 
 
-def _members(group: Group, asked: Authorization) -> list[dict[str, Any]]:
+def _members(group: Group, asked: Caller) -> list[dict[str, Any]]:
     return [_member(group, member, asked) for member in group.group_members]
 
 
-def _member(group: Group, shown: GroupMember, asked: Authorization) -> dict[str, Any]:
+def _member(group: Group, shown: GroupMember, asked: Caller) -> dict[str, Any]:
     """A member of Kafka's clients has no state of its own; its topics and partitions may be unknown."""
     member, classic = group.members.get(shown.id), group.classic.members.get(shown.id)
     topics: Collection[str] = () if member is None else group.subscription(member)

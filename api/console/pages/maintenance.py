@@ -15,8 +15,9 @@ from api.console.drawing.paging import ItemPage, paged
 from api.console.processes.command_result import MaintenancePlan, maintenance_plan
 from api.console.state import console
 from api.gateway import Gateway
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.route_gateway import Here
+from coordinator.access.caller import Caller
 from log_tables.cluster.admin.run_log import JobRun, recent_runs
 from log_tables.cluster.topic import is_internal
 from log_tables.errors import NotFound
@@ -58,7 +59,7 @@ class RunSummary(NamedTuple):
 async def maintenance(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     before: Annotated[int | None, Query(ge=0)] = None,
     plan: Annotated[int, Query(ge=0, le=1)] = 0,
     page: Annotated[int, Query(ge=1)] = 1,
@@ -87,7 +88,7 @@ async def maintenance(
 async def run(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     run: str,
     begin: Annotated[int, Query(alias="from", ge=0)] = 0,
     page: Annotated[int, Query(ge=1)] = 1,
@@ -110,18 +111,18 @@ def _rows(here: Gateway, before: int | None, count: int) -> tuple[list[tuple[int
     return recent_runs(here.cluster, before, count)
 
 
-async def _plan(request: Request, asked: Authorization) -> MaintenancePlan:
+async def _plan(request: Request, asked: Caller) -> MaintenancePlan:
     words = ["maintain", "--dry-run", "--json"]
     found = maintenance_plan(await console(request).commands.run(request, words, PLAN_LIMIT_S))
     return found._replace(steps=[step for step in found.steps if _is_visible(step.topic, asked)])
 
 
-def _is_visible(topic: str, asked: Authorization) -> bool:
+def _is_visible(topic: str, asked: Caller) -> bool:
     """Whether a row is shown: internal topics are of the cluster, which the reader may describe."""
     return is_internal(topic) or asked.describes(topic)
 
 
-def _runs(rows: Sequence[tuple[int, JobRun]], log_start: int, asked: Authorization) -> Sequence[RunSummary]:
+def _runs(rows: Sequence[tuple[int, JobRun]], log_start: int, asked: Caller) -> Sequence[RunSummary]:
     """The runs, newest first. The oldest of a page that does not begin with the log may lack rows; it is
     left to the next page, unless it is alone.
     """
@@ -136,7 +137,7 @@ def _runs(rows: Sequence[tuple[int, JobRun]], log_start: int, asked: Authorizati
     return made[::-1][:RUNS_SHOWN]
 
 
-def _visible(rows: Sequence[tuple[int, JobRun]], asked: Authorization) -> list[tuple[int, JobRun]]:
+def _visible(rows: Sequence[tuple[int, JobRun]], asked: Caller) -> list[tuple[int, JobRun]]:
     return [(offset, row) for offset, row in rows if _is_visible(row.topic, asked)]
 
 

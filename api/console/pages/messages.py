@@ -35,8 +35,9 @@ from api.console.records.record_scan import (
 from api.console.records.record_view import KEY_CHARS, View, view_of
 from api.decimals import decimal
 from api.gateway import Gateway
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.route_gateway import Here, gateway
+from coordinator.access.caller import Caller
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, NotFound
 from log_tables.layout import KEY, VALUE
@@ -77,7 +78,7 @@ class _Page(NamedTuple):
 async def messages(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     topic: str,
     query: AskedRecords,
     before: Annotated[str, Query(max_length=2_000)] = "",
@@ -140,9 +141,7 @@ async def value(
     return Response(content, media_type="application/octet-stream", headers=headers)
 
 
-async def _one(
-    request: Request, asked: Authorization, head: TopicHead, partition: int, offset: int
-) -> Response:
+async def _one(request: Request, asked: Caller, head: TopicHead, partition: int, offset: int) -> Response:
     """The page of one record, as much of it as `WHOLE_BYTES` shows."""
 
     async def read(topic: Topic) -> tuple[Found | None, int, int]:

@@ -14,8 +14,9 @@ from api.console.drawing.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
 from api.console.pages.topic_head import topic_path
 from api.gateway import Gateway
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.route_gateway import gateway
+from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.cluster.admin.topic_admin import check_creation
 from log_tables.cluster.config import SETTINGS
@@ -33,7 +34,7 @@ class _Entry(NamedTuple):
 @router.get("")
 async def create(
     request: Request,
-    asked: Authorized,
+    asked: Asked,
     name: Annotated[str | None, Query()] = None,
     partitions: Annotated[int | None, Query()] = None,
     settings: Annotated[str, Query()] = "",
@@ -66,9 +67,7 @@ async def create(
     return planned(request, asked, change)
 
 
-def _refused_creation(
-    here: Gateway, asked: Authorization, name: str, count: int, entries: Sequence[_Entry]
-) -> str:
+def _refused_creation(here: Gateway, asked: Caller, name: str, count: int, entries: Sequence[_Entry]) -> str:
     """Why the topic would not be created; the empty text if it would be. Blocking."""
     in_all = asked.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     if not in_all and not asked.allows(Operation.CREATE, ResourceType.TOPIC, name):

@@ -16,9 +16,10 @@ from api.console.pages.change import Change, ChangedValue, planned
 from api.console.records.record_filter import partitions_of
 from api.decimals import decimal
 from api.gateway import Gateway
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.route_gateway import Here
 from api.wire.timestamp import microseconds
+from coordinator.access.caller import Caller
 from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import InvalidArgument, UnknownGroup
@@ -45,7 +46,7 @@ class LogEnds(NamedTuple):
 async def reset(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     group: str,
     to: Annotated[_To, Query()] = "",
     value: Annotated[str, Query()] = "",
@@ -99,7 +100,7 @@ async def _group(here: Gateway, name: str) -> Group:
 
 
 def _chosen(
-    here: Gateway, asked: Authorization, group: Group, topic: str, partitions: str
+    here: Gateway, asked: Caller, group: Group, topic: str, partitions: str
 ) -> Sequence[TopicPartition]:
     """The partitions that a form names: of a topic all or some, else all with a committed offset. Blocking.
 
@@ -136,7 +137,7 @@ def _committed(group: Group, at: TopicPartition) -> int | None:
 
 
 def _change(
-    asked: Authorization,
+    asked: Caller,
     group: Group,
     held: Mapping[TopicPartition, LogEnds],
     wanted: Mapping[TopicPartition, int | None],
@@ -177,7 +178,7 @@ def _change(
     )
 
 
-def _refusal(asked: Authorization, group: Group, topics: set[str]) -> str:
+def _refusal(asked: Caller, group: Group, topics: set[str]) -> str:
     """Why the request would be refused; empty if it would not."""
     if not asked.allows(Operation.READ, ResourceType.GROUP, group.id):
         return "you may not READ this group"

@@ -14,10 +14,11 @@ from api.console.drawing.page_route import PageRoute
 from api.console.facts.gateways import GatewayView, all_gateways, own_figures, summed
 from api.console.facts.problems import problems
 from api.console.state import console
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.samples import Sample
+from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.cluster.topic import is_internal
 
@@ -42,7 +43,7 @@ async def figures_of_here(request: Request, here: Here) -> Response:
 
 
 @router.get("")
-async def overview(request: Request, here: Here, asked: Authorized) -> Response:
+async def overview(request: Request, here: Here, asked: Asked) -> Response:
     """The page."""
     look = _visible(await console(request).index.look(), asked)
     topics = look.topics.values()
@@ -68,7 +69,7 @@ async def overview(request: Request, here: Here, asked: Authorized) -> Response:
     return render(request, "overview.html", values, asked)
 
 
-def _visible(look: ClusterState, asked: Authorization) -> ClusterState:
+def _visible(look: ClusterState, asked: Caller) -> ClusterState:
     """The topics and the groups that the reader may know of, and the lags in them."""
     topics = {name: each for name, each in look.topics.items() if asked.describes(name)}
     groups = {
@@ -80,7 +81,7 @@ def _visible(look: ClusterState, asked: Authorization) -> ClusterState:
     return look._replace(topics=topics, groups=groups, of_group=lags)
 
 
-def _led(gateway: GatewayView, asked: Authorization) -> list[tuple[str, list[int]]]:
+def _led(gateway: GatewayView, asked: Caller) -> list[tuple[str, list[int]]]:
     """The topics of which a gateway leads partitions, and which: those that the reader may know of."""
     return sorted(pair for pair in gateway.broker.leads.items() if asked.describes(pair[0]))
 

@@ -19,8 +19,9 @@ from api.console.facts.table_commits import FoundCommit, commit_of, commit_page
 from api.console.processes.command_result import MaintenancePlan, PlannedStep, fsck_report, maintenance_plan
 from api.console.state import console
 from api.gateway import Gateway
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.route_gateway import Here
+from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.cluster.group_log import SPARK_METADATA
 from log_tables.errors import LakelogError, UnknownPartition
@@ -105,7 +106,7 @@ def _place(
 async def partition(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     topic: str,
     partition: int,
     place: Annotated[PartitionQuery, Depends(_place)],
@@ -138,7 +139,7 @@ async def partition(
 async def commits(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     topic: str,
     partition: int,
     before: Annotated[int | None, Query(ge=0)] = None,
@@ -164,7 +165,7 @@ async def commits(
 
 
 @router.get("/fsck")
-async def fsck(request: Request, here: Here, asked: Authorized, topic: str, partition: int) -> Response:
+async def fsck(request: Request, here: Here, asked: Asked, topic: str, partition: int) -> Response:
     """The findings of `lakelog fsck` in its table."""
     await run_in_threadpool(_check_exists, here, topic, partition)
     words = ["fsck", "--json", f"--topic={topic}", f"--partition={partition}"]
@@ -188,13 +189,13 @@ def _check_exists(here: Gateway, topic: str, number: int) -> None:
         raise UnknownPartition(f"topic {topic} has no partition {number}; it has 0 to {count - 1}")
 
 
-async def _plan(request: Request, asked: Authorization, topic: str) -> MaintenancePlan:
+async def _plan(request: Request, asked: Caller, topic: str) -> MaintenancePlan:
     asked.check(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     words = ["maintain", "--dry-run", "--json", f"--topic={topic}"]
     return maintenance_plan(await console(request).commands.run(request, words, PLAN_LIMIT_S))
 
 
-def _sees_cluster(asked: Authorization) -> bool:
+def _sees_cluster(asked: Caller) -> bool:
     return asked.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
@@ -301,7 +302,7 @@ def _seen(segments: Sequence[Segment], kinds: Mapping[int, str]) -> list[str]:
 
 
 def _groups(
-    look: ClusterState, asked: Authorization, at: TopicPartition, whole: Snapshot
+    look: ClusterState, asked: Caller, at: TopicPartition, whole: Snapshot
 ) -> Sequence[GroupPosition]:
     """The groups that have committed an offset here and that the reader may see, furthest behind first."""
     found = []

@@ -16,7 +16,7 @@ from api.console.pages.change import Change, ChangedValue, planned
 from api.console.pages.topic_head import TopicHead, head_of
 from api.decimals import decimal
 from api.media import Format
-from api.requests.access import Authorized
+from api.requests.access import Asked
 from api.requests.route_gateway import Here
 from api.wire.timestamp import microseconds
 from api.wire.v2 import decode_records
@@ -48,7 +48,7 @@ class _RecordFields:
 async def produce(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     topic: str,
     form: Annotated[_RecordFields, Depends(_RecordFields)],
 ) -> Response:

@@ -24,11 +24,12 @@ from api.console.processes.query_process import Frame
 from api.console.state import console
 from api.errors import answer_to
 from api.gateway import Gateway
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
 from api.requests.heads import foreign_site
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import StrictBody
+from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.layout import KEY_TEXT, VALUE_TEXT
 from log_tables.limits import KIB, MIB
@@ -83,7 +84,7 @@ class Answer(NamedTuple):
 async def page(
     request: Request,
     here: Here,
-    asked: Authorized,
+    asked: Asked,
     query: Annotated[str, Query(max_length=SQL_MAX_CHARS)] = "",
 ) -> Response:
     """The editor, and the answer to `query`. A page of another origin may fill in a query, and not run it."""
@@ -110,7 +111,7 @@ async def page(
     return render(request, "sql.html", values, asked)
 
 
-async def stream(request: Request, here: Here, asked: Authorized, body: QueryBody) -> Response:
+async def stream(request: Request, here: Here, asked: Asked, body: QueryBody) -> Response:
     """The answer as lines of JSON: {"columns": …}, {"rows": …} as they come, and {"done": …} or {"error": …}.
 
     An error before the first row is one of the request.
@@ -142,7 +143,7 @@ def quoted(name: str) -> str:
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 
-def table_access(here: Gateway, asked: Authorization, groups: Sequence[str]) -> TableAccess:
+def table_access(here: Gateway, asked: Caller, groups: Sequence[str]) -> TableAccess:
     """The access of this principal. `groups` are those that there are."""
     names = [topic.name for topic in listed_topics(here)]
     return TableAccess(
@@ -153,13 +154,13 @@ def table_access(here: Gateway, asked: Authorization, groups: Sequence[str]) -> 
     )
 
 
-def _system_tables(asked: Authorization) -> frozenset[str]:
+def _system_tables(asked: Caller) -> frozenset[str]:
     of_cluster = asked.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     return frozenset((*_OF_GROUPS, *(_OF_CLUSTER if of_cluster else ())))
 
 
 async def _frames(
-    request: Request, here: Gateway, asked: Authorization, sql: str, rows: int
+    request: Request, here: Gateway, asked: Caller, sql: str, rows: int
 ) -> AsyncGenerator[Frame]:
     """The columns, the rows and the end of an answer. The topics that it reads are noted as read.
 
@@ -177,9 +178,9 @@ async def _frames(
                 yield frame
 
 
-def _check_reads(asked: Authorization, read: TablesRead) -> None:
+def _check_reads(asked: Caller, read: TablesRead) -> None:
     """Raise AuthorizationFailed unless all this may be read, which is audited as a fetch is."""
-    asked.check(Operation.READ, ResourceType.TOPIC, *read.topics)
+    asked.check_all(Operation.READ, ResourceType.TOPIC, read.topics)
     if any(name in _OF_CLUSTER for name in read.tables):
         asked.check(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 
@@ -201,7 +202,7 @@ def _line(frame: Frame) -> bytes:
     return b'{"%b":%b}\n' % (name, frame.content)
 
 
-async def _answer(request: Request, here: Gateway, asked: Authorization, sql: str) -> Answer:
+async def _answer(request: Request, here: Gateway, asked: Caller, sql: str) -> Answer:
     """The first rows, all at once."""
     columns, rows = list[AnswerColumn](), list[Sequence[object]]()
     try:
@@ -219,7 +220,7 @@ async def _answer(request: Request, here: Gateway, asked: Authorization, sql: st
     raise AssertionError("an answer ends with DONE, or raises")
 
 
-def _topics(here: Gateway, asked: Authorization) -> tuple[list[ListedTable], int]:
+def _topics(here: Gateway, asked: Caller) -> tuple[list[ListedTable], int]:
     """The first topics that may be read, with their columns, and how many more there are."""
     found = [
         topic for topic in listed_topics(here) if asked.allows(Operation.READ, ResourceType.TOPIC, topic.name)

@@ -13,7 +13,8 @@ from api.console.drawing.page_route import PageRoute
 from api.console.drawing.paging import ItemPage, paged
 from api.console.pages.topic_head import COLUMNS, GROUPS, PARTITIONS, SETTINGS, TopicHead, head_of
 from api.console.state import console
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
+from coordinator.access.caller import Caller
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.config import SETTINGS as TOPIC_SETTINGS
 from log_tables.cluster.setting import Setting
@@ -45,7 +46,7 @@ class _SettingRow(NamedTuple):
 
 @router.get("")
 @router.get("/partitions")
-async def partitions(request: Request, asked: Authorized, topic: str, page: _PageNumber = 1) -> Response:
+async def partitions(request: Request, asked: Asked, topic: str, page: _PageNumber = 1) -> Response:
     """The topic's partitions."""
     head = await head_of(request, asked, topic)
     shown = paged(range(head.state.partition_count), page)
@@ -54,7 +55,7 @@ async def partitions(request: Request, asked: Authorized, topic: str, page: _Pag
 
 
 @router.get("/groups")
-async def groups(request: Request, asked: Authorized, topic: str, page: _PageNumber = 1) -> Response:
+async def groups(request: Request, asked: Asked, topic: str, page: _PageNumber = 1) -> Response:
     """The groups that have committed offsets in the topic, those that are furthest behind first."""
     head = await head_of(request, asked, topic)
     look = await console(request).index.look()
@@ -66,7 +67,7 @@ async def groups(request: Request, asked: Authorized, topic: str, page: _PageNum
 
 
 @router.get("/columns")
-async def columns(request: Request, asked: Authorized, topic: str) -> Response:
+async def columns(request: Request, asked: Asked, topic: str) -> Response:
     """The typed columns that the topic declares, and those that it once declared."""
     head = await head_of(request, asked, topic)
     declared = head.description.config.columns.columns
@@ -81,7 +82,7 @@ async def columns(request: Request, asked: Authorized, topic: str) -> Response:
 
 
 @router.get("/settings")
-async def settings(request: Request, asked: Authorized, topic: str) -> Response:
+async def settings(request: Request, asked: Asked, topic: str) -> Response:
     """Every setting with its value, and a form to change it."""
     head = await head_of(request, asked, topic)
     config = head.description.config
@@ -93,7 +94,7 @@ async def settings(request: Request, asked: Authorized, topic: str) -> Response:
 
 
 def _page(
-    request: Request, asked: Authorization, head: TopicHead, template: str, values: dict[str, Any]
+    request: Request, asked: Caller, head: TopicHead, template: str, values: dict[str, Any]
 ) -> Response:
     return render(request, template, {"topic": head, **values}, asked)
 
@@ -113,7 +114,7 @@ def _partition(head: TopicHead, number: int) -> _PartitionRow:
     )
 
 
-def _is_visible(asked: Authorization, lag: GroupLag) -> bool:
+def _is_visible(asked: Caller, lag: GroupLag) -> bool:
     return asked.allows(Operation.DESCRIBE, ResourceType.GROUP, lag.group)
 
 

@@ -16,7 +16,7 @@ from api.console.pages.change import Change, ChangedValue, changed_values, plann
 from api.console.pages.topic_head import TopicHead, head_of, lacking
 from api.console.state import console
 from api.gateway import Gateway
-from api.requests.access import Authorized
+from api.requests.access import Asked
 from api.requests.route_gateway import gateway
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.topic_admin import check_alteration, check_growth
@@ -31,7 +31,7 @@ GROUPS_NAMED = 10
 @router.get("/alter")
 async def alter(
     request: Request,
-    asked: Authorized,
+    asked: Asked,
     topic: str,
     name: Annotated[str, Query()],
     value: Annotated[str, Query()] = "",
@@ -71,7 +71,7 @@ def _altered(now: TopicConfig, then: TopicConfig) -> list[ChangedValue]:
 
 
 @router.get("/grow")
-async def grow(request: Request, asked: Authorized, topic: str, count: Annotated[int, Query()]) -> Response:
+async def grow(request: Request, asked: Asked, topic: str, count: Annotated[int, Query()]) -> Response:
     """The dry run of more partitions."""
     here, head = gateway(request), await head_of(request, asked, topic)
     now, refused = head.state.partition_count, lacking(asked, Operation.ALTER, topic)
@@ -105,7 +105,7 @@ async def grow(request: Request, asked: Authorized, topic: str, count: Annotated
 @router.get("/delete-records")
 async def delete_records(
     request: Request,
-    asked: Authorized,
+    asked: Asked,
     topic: str,
     partition: Annotated[int, Query()],
     before: Annotated[int, Query()],
@@ -134,7 +134,7 @@ async def delete_records(
 
 
 @router.get("/delete")
-async def delete(request: Request, asked: Authorized, topic: str) -> Response:
+async def delete(request: Request, asked: Asked, topic: str) -> Response:
     """The dry run of deleting the topic."""
     head = await head_of(request, asked, topic)
     look = await console(request).index.look()

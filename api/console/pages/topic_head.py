@@ -10,8 +10,8 @@ from starlette.requests import Request
 from api.client_topics import TopicDescription, describe_topic
 from api.console.cluster_index import TopicState
 from api.console.state import console
-from api.requests.access import Authorization
 from api.requests.route_gateway import gateway
+from coordinator.access.caller import Caller
 from log_tables.cluster.acl import Operation, ResourceType
 
 MESSAGES, PARTITIONS, GROUPS, COLUMNS, SETTINGS = "Messages", "Partitions", "Groups", "Columns", "Settings"
@@ -47,7 +47,7 @@ def topic_path(name: str) -> str:
     return f"/console/topics/{quote(name, safe='')}"
 
 
-async def head_of(request: Request, asked: Authorization, name: str) -> TopicHead:
+async def head_of(request: Request, asked: Caller, name: str) -> TopicHead:
     """The head of the topic `name` as it is now. Raises UnknownTopic, InvalidTopicName, StoreUnavailable."""
     state = await run_in_threadpool(console(request).index.topic, name)
     description = await run_in_threadpool(describe_topic, gateway(request), name)
@@ -65,7 +65,7 @@ async def head_of(request: Request, asked: Authorization, name: str) -> TopicHea
     )
 
 
-def lacking(asked: Authorization, operation: Operation, topic: str) -> str:
+def lacking(asked: Caller, operation: Operation, topic: str) -> str:
     """Why a change of `topic` would be refused for lack of a right; the empty text if it would not be."""
     if asked.allows(operation, ResourceType.TOPIC, topic):
         return ""

@@ -12,7 +12,8 @@ from api.console.drawing.page import render
 from api.console.drawing.page_route import PageRoute
 from api.console.drawing.paging import ItemPage, paged
 from api.console.state import console
-from api.requests.access import Authorization, Authorized
+from api.requests.access import Asked
+from coordinator.access.caller import Caller
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
 
@@ -43,7 +44,7 @@ _ORDERS = {
 @router.get("")
 async def topics(
     request: Request,
-    asked: Authorized,
+    asked: Asked,
     search: Annotated[str, Query(max_length=TOPIC_NAME_MAX_CHARS)] = "",
     order: Annotated[
         Literal["name", "records", "bytes", "rate", "partitions", "lag", "newest"], Query()
@@ -59,7 +60,7 @@ async def topics(
     return render(request, "topics.html", values, asked)
 
 
-def _rows(look: ClusterState, asked: Authorization, search: str) -> list[_Row]:
+def _rows(look: ClusterState, asked: Caller, search: str) -> list[_Row]:
     visible = {group for group in look.groups if asked.allows(Operation.DESCRIBE, ResourceType.GROUP, group)}
     rows = []
     for name, topic in look.topics.items():

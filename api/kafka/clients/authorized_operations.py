@@ -43,4 +43,4 @@ def authorized_operations(
     """The operations that `client` may do, as bits, or NOT_ASKED."""
     if not asked:
         return NOT_ASKED
-    return sum(1 << _BITS[each] for each in _OPERATIONS[kind] if client.is_open_to(each, kind, name))
+    return sum(1 << _BITS[each] for each in _OPERATIONS[kind] if client.caller.allows(each, kind, name))

@@ -1,15 +1,11 @@
-"""Changes of topics that clients ask for: made in a thread, counted, and audited."""
+"""Changes of topics that clients ask for: counted, and made in a thread."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, Refusal
-from log_tables.cluster.acl import ResourceType
-from log_tables.errors import LakelogError
 from log_tables.limits import KAFKA_RESOURCES_MAX
 
 Key = TypeVar("Key", bound=Hashable)
@@ -38,14 +34,3 @@ async def in_thread(door: Door, change: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(door.changing, change)
     finally:
         door.here.changes.made += 1  # what was looked at before is old
-
-
-@contextmanager
-def noted(client: Client, operation: str, topic: str, **facts: object) -> Iterator[None]:
-    """Audit that `client` changes a topic within, or that it was allowed to and could not."""
-    try:
-        yield
-    except LakelogError as error:
-        client.note_failure(operation, ResourceType.TOPIC, topic, error)
-        raise
-    client.note_change(operation, ResourceType.TOPIC, topic, **facts)

@@ -8,18 +8,13 @@ from api.kafka.clients.read_ahead import ReadAhead
 from api.kafka.clients.sasl_session import SaslSession
 from coordinator.access.access import Access
 from coordinator.access.authentication.authenticator import Login
+from coordinator.access.caller import Caller
 from coordinator.access.pending_requests import PendingCount
-from coordinator.access.principal import ANONYMOUS, RequestContext
+from coordinator.access.principal import ANONYMOUS, Principal, RequestContext
 from coordinator.access.quota_manager import DELAY_MAX_S, QuotaKind
 from ingest.buffer import Room
-from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
-from log_tables.errors import (
-    AccessDenied,
-    AuthenticationFailed,
-    AuthorizationFailed,
-    LakelogError,
-)
-from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, PARTITIONS_MAX
+from log_tables.errors import AuthenticationFailed
+from log_tables.limits import KAFKA_ANSWER_MAX_BYTES
 
 FETCH_QUOTA_S = 10
 """An answer makes its client silent for so long at most, or for as long as its first record does."""
@@ -27,7 +22,7 @@ FETCH_QUOTA_S = 10
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """`id` is what the client calls itself; `context` is None until it is authenticated.
+    """`id` is what the client calls itself; `known` is None until it is authenticated.
 
     `room` is what its answers hold until the connection has taken them, `ahead` are records that it may ask
     for next. `sasl` is a login that is under way, `login` the last one. The connection of a client that
@@ -39,20 +34,25 @@ class Client:
     room: Room
     ahead: ReadAhead
     id: str = ""
-    context: RequestContext | None = None
+    known: Caller | None = None
     sasl: SaslSession | None = None
     login: Login | None = None
     is_ending: bool = False
 
     def __post_init__(self) -> None:
         if self.access.is_open:
-            self.context = RequestContext(ANONYMOUS, self.host)
+            self.known = self._caller(ANONYMOUS)
 
     @property
-    def known(self) -> RequestContext:
-        """The context of a client that is authenticated."""
-        assert self.context is not None
-        return self.context
+    def caller(self) -> Caller:
+        """Who it is and what it may do, of a client that is authenticated."""
+        assert self.known is not None
+        return self.known
+
+    @property
+    def context(self) -> RequestContext | None:
+        """Whose its requests are; None until it is authenticated."""
+        return None if self.known is None else self.known.context
 
     async def authenticate(self, session: SaslSession, message: bytes) -> bytes:
         """The answer to a message of a login; with the last one the client is authenticated.
@@ -64,13 +64,16 @@ class Client:
             self.sasl = None
             if self.login is not None and self.login.principal != login.principal:
                 raise AuthenticationFailed("a connection keeps its principal; make another connection")
-            self.login, self.context = login, RequestContext(login.principal, self.host)
+            self.login, self.known = login, self._caller(login.principal)
         return answer
+
+    def _caller(self, principal: Principal) -> Caller:
+        return Caller(self.access, RequestContext(principal, self.host), error_code)
 
     @property
     def is_let_in(self) -> bool:
         """Whether what has let it in is still right: nobody has revoked it, and it has not expired."""
-        return self.context is None or self.access.holds(self.login)
+        return self.known is None or self.access.holds(self.login)
 
     @property
     def lifetime_ms(self) -> int:
@@ -113,60 +116,6 @@ class Client:
         return KAFKA_ANSWER_MAX_BYTES if rate is None else int(rate * FETCH_QUOTA_S)
 
     @property
-    def identified(self) -> RequestContext | None:
-        """Its context, to be kept; None where nobody is authenticated."""
-        return None if self.access.is_open else self.known
-
-    def check(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> None:
-        """Raise AuthorizationFailed unless it may do this."""
-        self.access.check(self.known, operation, kind, name)
-
-    def check_create(self, topic: str) -> None:
-        """Raise AuthorizationFailed unless it may create `topic`: CREATE on the cluster is enough."""
-        if self.access.allows(self.known, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
-            self.check(Operation.CREATE, ResourceType.CLUSTER)
-        else:
-            self.check(Operation.CREATE, ResourceType.TOPIC, topic)
-
-    def charge_changes(self, partitions: int) -> None:
-        """Count the creation or deletion of so many partitions. Raises QuotaReached, before, for a debt."""
-        quotas, principal = self.access.quotas, self.known.principal
-        quotas.delay_s(principal, QuotaKind.MUTATIONS)
-        quotas.charge(principal, QuotaKind.MUTATIONS, min(max(partitions, 0), PARTITIONS_MAX))
-
-    @property
     def changes_wait_ms(self) -> int:
         """How long it should wait before its next change, in milliseconds."""
         return ceil(self.debt_s(QuotaKind.MUTATIONS) * 1_000)
-
-    def note_change(self, operation: str, kind: ResourceType, name: str, **facts: object) -> None:
-        """It has changed this: an operation by Kafka's name, on a resource."""
-        if self.access.audit is not None:
-            self.access.audit.changed(self.known, operation, (kind, name), facts)
-
-    def note_failure(self, operation: str, kind: ResourceType, name: str, error: LakelogError) -> None:
-        """It was allowed to change this, and could not. A denial is audited already."""
-        if self.access.audit is not None and not isinstance(error, AccessDenied):
-            self.access.audit.failed(self.known, operation, (kind, name), error_code(error))
-
-    def may(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether it may do this: a request that is refused is audited, one that is not, too."""
-        try:
-            self.check(operation, kind, name)
-        except AuthorizationFailed:
-            return False
-        return True
-
-    def may_write_any(self) -> bool:
-        """Whether it may be an idempotent producer: WRITE on any topic is enough (KIP-679)."""
-        if self.access.allows_any(self.known, Operation.WRITE, ResourceType.TOPIC):
-            return True
-        return self.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
-
-    def sees(self, kind: ResourceType, name: str) -> bool:
-        """Whether a list that it asks for has `name`: nothing is noted."""
-        return self.is_open_to(Operation.DESCRIBE, kind, name)
-
-    def is_open_to(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether it could do this, for an answer that says so, or says more then: nothing is noted."""
-        return self.access.allows(self.known, operation, kind, name)

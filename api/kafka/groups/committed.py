@@ -57,7 +57,7 @@ async def offset_commit(
 ) -> OffsetCommitResponse:
     """Each partition has a code of its own. A client that may not read the group learns of no topic."""
     share, is_wide = door.here.loop_share, has_more(request, KAFKA_INLINE_ELEMENTS)
-    if not client.may(Operation.READ, ResourceType.GROUP, request.group_id):
+    if not client.caller.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return await share.maybe_in_thread(is_wide, lambda: _all_refused(request))
     asked = await share.maybe_in_thread(is_wide, lambda: _asked(door, client, request, version))
     refused = await _commit(door, client, request, asked.offsets)
@@ -141,7 +141,7 @@ def _key(topic: OffsetCommitRequestTopic) -> str:
 def _refusal(client: Client, name: str) -> ErrorCode | None:
     if not name:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    may = client.may(Operation.READ, ResourceType.TOPIC, name)
+    may = client.caller.may(Operation.READ, ResourceType.TOPIC, name)
     return None if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
@@ -159,7 +159,7 @@ async def _commit(
             member_id=request.member_id,
             generation=request.generation_id_or_member_epoch,
             instance_id=request.group_instance_id,
-            context=client.identified,
+            context=client.caller.identified,
         )
         return await door.here.classic.commit(request.group_id, event)
     except LakelogError as error:
@@ -224,7 +224,7 @@ async def _fetched(
     door: Door, client: Client, asked: OffsetFetchRequestGroup, version: int
 ) -> OffsetFetchResponseGroup:
     try:
-        client.check(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
+        client.caller.check(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
         group = await door.here.classic.group(asked.group_id)
     except LakelogError as error:
         return _unknown(asked, group_error_code(error), version)
@@ -267,7 +267,7 @@ def _all(door: Door, client: Client, group: Group) -> list[OffsetFetchResponseTo
             name=name, topic_id=_id(door, name), partitions=[_offset(group, name, p) for p in partitions]
         )
         for name, partitions in by_topic.items()
-        if client.sees(ResourceType.TOPIC, name) and name in group.topics
+        if client.caller.describes(name) and name in group.topics
     ]
 
 
@@ -278,7 +278,7 @@ def _of_topic(
     code = ErrorCode.NONE
     if not name:
         code = ErrorCode.UNKNOWN_TOPIC_ID
-    elif not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+    elif not client.caller.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return OffsetFetchResponseTopics(
         name=asked.name,
@@ -313,19 +313,19 @@ async def offset_delete(
             for each in topic.partitions
         ]
         names = {at.topic for at in asked}
-        denied = {name for name in names if not client.may(Operation.READ, ResourceType.TOPIC, name)}
+        denied = {name for name in names if not client.caller.may(Operation.READ, ResourceType.TOPIC, name)}
         return [at for at in asked if at.topic not in denied], [at for at in asked if at.topic in denied]
 
     try:
-        client.check(Operation.DELETE, ResourceType.GROUP, request.group_id)
+        client.caller.check(Operation.DELETE, ResourceType.GROUP, request.group_id)
         wanted, denied = await share.maybe_in_thread(is_wide, allowed)
         refused = await door.here.classic.delete_offsets(request.group_id, wanted)
     except LakelogError as error:
-        client.note_failure("DeleteOffsets", ResourceType.GROUP, request.group_id, error)
+        client.caller.note_failure("DeleteOffsets", ResourceType.GROUP, request.group_id, error)
         return OffsetDeleteResponse(error_code=group_error_code(error))
     gone = len(wanted) - len(refused)
     if gone:
-        client.note_change("DeleteOffsets", ResourceType.GROUP, request.group_id, offsets=gone)
+        client.caller.note_change("DeleteOffsets", ResourceType.GROUP, request.group_id, offsets=gone)
 
     def answer() -> list[OffsetDeleteResponseTopic]:
         codes = {at: error_code(error) for at, error in refused.items()}

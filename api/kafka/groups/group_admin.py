@@ -50,7 +50,7 @@ async def describe_groups(
 
 async def _described(door: Door, client: Client, name: str, version: int, operations: bool) -> DescribedGroup:
     try:
-        client.check(Operation.DESCRIBE, ResourceType.GROUP, name)
+        client.caller.check(Operation.DESCRIBE, ResourceType.GROUP, name)
         group = await door.here.classic.group(name)
     except LakelogError as error:
         return DescribedGroup(group_id=name, error_code=group_error_code(error), error_message=error.message)
@@ -112,7 +112,7 @@ async def list_groups(
             async for group in door.here.loop_share.each(groups)
             if (not states or group.state.lower() in states)
             and (not types or CLASSIC in types)
-            and client.sees(ResourceType.GROUP, group.id)
+            and client.caller.allows(Operation.DESCRIBE, ResourceType.GROUP, group.id)
         ]
     )
 
@@ -135,10 +135,9 @@ async def delete_groups(
 
 async def _deleted(door: Door, client: Client, name: str) -> ErrorCode:
     try:
-        client.check(Operation.DELETE, ResourceType.GROUP, name)
-        await door.here.classic.delete(name)
+        client.caller.check(Operation.DELETE, ResourceType.GROUP, name)
+        with client.caller.changing("DeleteGroups", ResourceType.GROUP, name):
+            await door.here.classic.delete(name)
     except LakelogError as error:
-        client.note_failure("DeleteGroups", ResourceType.GROUP, name, error)
         return group_error_code(error)
-    client.note_change("DeleteGroups", ResourceType.GROUP, name)
     return ErrorCode.NONE

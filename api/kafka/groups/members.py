@@ -89,7 +89,7 @@ async def _coordinator(door: Door, client: Client, key: str, kind: int) -> Coord
         return _nobody(key, code, f"transactions {_NOT_OFFERED}; leave out transactional.id")
     if kind != GROUP:
         return _nobody(key, ErrorCode.INVALID_REQUEST, f"share groups {_NOT_OFFERED}")
-    if not client.may(Operation.DESCRIBE, ResourceType.GROUP, key):
+    if not client.caller.may(Operation.DESCRIBE, ResourceType.GROUP, key):
         return _nobody(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "the principal may not describe the group")
     here = door.here.brokers
     try:
@@ -118,7 +118,7 @@ async def join_group(
 ) -> JoinGroupResponse:
     """The answer comes when all members have joined."""
     try:
-        client.check(Operation.READ, ResourceType.GROUP, request.group_id)
+        client.caller.check(Operation.READ, ResourceType.GROUP, request.group_id)
         _check_instance(request.group_instance_id)
         instance_id = request.group_instance_id
         origin = client.id[:CLIENT_ID_MAX_CHARS] if instance_id is None else instance_id
@@ -135,7 +135,7 @@ async def join_group(
             requires_known_member_id=version >= MEMBER_ID_REQUIRED_SINCE,
             skips_assignment=version >= SKIP_ASSIGNMENT_SINCE,
             reason=request.reason or "",
-            context=client.identified,
+            context=client.caller.identified,
         )
         joined = await door.here.classic.join(request.group_id, event)
     except LakelogError as error:
@@ -166,7 +166,7 @@ async def sync_group(
 ) -> SyncGroupResponse:
     """The answer comes when the leader has assigned."""
     try:
-        client.check(Operation.READ, ResourceType.GROUP, request.group_id)
+        client.caller.check(Operation.READ, ResourceType.GROUP, request.group_id)
         event = SyncGroup(
             member_id=request.member_id,
             generation=request.generation_id,
@@ -188,7 +188,7 @@ async def heartbeat(
 ) -> HeartbeatResponse:
     """A member hears of a rebalance."""
     try:
-        client.check(Operation.READ, ResourceType.GROUP, request.group_id)
+        client.caller.check(Operation.READ, ResourceType.GROUP, request.group_id)
         event = GroupHeartbeat(request.member_id, request.generation_id, request.group_instance_id)
         await door.here.classic.heartbeat(request.group_id, event)
     except LakelogError as error:
@@ -202,7 +202,7 @@ async def consumer_group_heartbeat(
     """The refusal of a group of KIP-848. A client that did not find this API would wait for ever, and say
     nothing.
     """
-    if not client.may(Operation.READ, ResourceType.GROUP, request.group_id):
+    if not client.caller.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     _warn(door, client, "group.protocol=consumer (%.99r)", request.group_id)
     message = f"the groups of KIP-848 {_NOT_OFFERED}; set group.protocol=classic"
@@ -217,7 +217,7 @@ async def leave_group(
     asked = request.members if version >= MANY_SINCE else [MemberIdentity(member_id=request.member_id)]
     codes: list[ErrorCode] = []
     try:
-        client.check(Operation.READ, ResourceType.GROUP, request.group_id)
+        client.caller.check(Operation.READ, ResourceType.GROUP, request.group_id)
         async for some in share.each(batched(asked) if asked else [asked]):
             left = (LeftMember(each.member_id, each.group_instance_id, each.reason or "") for each in some)
             answer = await door.here.classic.leave(request.group_id, LeaveGroup(tuple(left)))

@@ -180,7 +180,7 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
         await know_ids(here, (topic.topic_id.hex() for topic in request.topics))
     else:
         names = (topic.topic for topic in request.topics)
-        await know_names(here, names, partial(client.is_open_to, Operation.READ, ResourceType.TOPIC))
+        await know_names(here, names, partial(client.caller.allows, Operation.READ, ResourceType.TOPIC))
     async for topic in share.each(request.topics):
         name = known_name_of(here, topic.topic_id.hex()) if by_id else topic.topic
         answer.add(topic, name or "", await _found(door, client, name, topic, by_id))
@@ -214,7 +214,7 @@ async def _found(
     try:
         if name is None:
             raise _unknown_id()
-        client.check(Operation.READ, ResourceType.TOPIC, name)
+        client.caller.check(Operation.READ, ResourceType.TOPIC, name)
         topic = known_topic_to_read(door.here, name)
         if by_id and topic.topic_id != asked.topic_id.hex():
             raise _unknown_id()
@@ -259,7 +259,9 @@ async def _available(answer: _Answer) -> int:
 def _check_again(client: Client, answer: _Answer) -> None:
     """The rights of a client may have changed while it waited."""
     for _, name, parts in answer.topics:
-        if any(part.readable for part in parts) and not client.may(Operation.READ, ResourceType.TOPIC, name):
+        if any(part.readable for part in parts) and not client.caller.may(
+            Operation.READ, ResourceType.TOPIC, name
+        ):
             for part in parts:
                 part.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 

@@ -41,7 +41,7 @@ async def list_offsets(
 ) -> ListOffsetsResponse:
     """Both isolation levels see the same: a transaction is in no log before it is committed."""
     names = (topic.name for topic in request.topics)
-    await know_names(door.here, names, partial(client.is_open_to, Operation.DESCRIBE, ResourceType.TOPIC))
+    await know_names(door.here, names, partial(client.caller.allows, Operation.DESCRIBE, ResourceType.TOPIC))
     asked: dict[str, dict[tuple[int, int], ListOffsetsPartition]] = {}
     async for name, part in door.here.loop_share.each(
         (topic.name, part) for topic in request.topics for part in topic.partitions
@@ -60,7 +60,7 @@ async def _of_topic(
     """The answers for one topic: one for each partition and time that is asked for."""
     share = door.here.loop_share
     try:
-        client.check(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        client.caller.check(Operation.DESCRIBE, ResourceType.TOPIC, name)
         topic = known_topic_to_read(door.here, name)
         if any(not 0 <= each.partition_index < topic.partition_count for each in asked):
             topic = await refreshed_topic(door.here, topic)  # once for all of them

@@ -105,7 +105,7 @@ async def produce(
         await know_ids(door.here, (each.topic_id.hex() for each in request.topic_data))
     else:
         names = (each.name for each in request.topic_data)
-        await know_names(door.here, names, partial(client.is_open_to, Operation.WRITE, ResourceType.TOPIC))
+        await know_names(door.here, names, partial(client.caller.allows, Operation.WRITE, ResourceType.TOPIC))
     async for topic in door.here.loop_share.each(request.topic_data):
         found = await _topic_of(door, client, topic, by_id)
         if acks is None:
@@ -154,7 +154,7 @@ async def _topic_of(door: Door, client: Client, asked: TopicProduceData, by_id: 
     if name is None:
         return _unknown_id()
     try:
-        client.check(Operation.WRITE, ResourceType.TOPIC, name)
+        client.caller.check(Operation.WRITE, ResourceType.TOPIC, name)
         topic = known_topic_to_write(door.here, name)
         if any(not 0 <= part.index < topic.partition_count for part in asked.partition_data):
             topic = await refreshed_topic(door.here, topic)  # once for all of them

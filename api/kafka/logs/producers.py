@@ -25,7 +25,7 @@ async def init_producer_id(
     """A new id; for a producer that has one and lost its place, the next epoch of that (KIP-360)."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not client.may_write_any():
+    if not client.caller.may_write_any():
         return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     known = BRIEF_PRODUCER_ID_MIN <= request.producer_id < ONCE_PRODUCER_ID_MIN
     if known and 0 <= request.producer_epoch < EPOCH_MAX:

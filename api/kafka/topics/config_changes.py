@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from api.kafka.clients.changes import in_thread, noted, refusals
+from api.kafka.clients.changes import in_thread, refusals
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, Refusal, said
@@ -21,7 +21,7 @@ from api.kafka.protocol.messages.incremental_configs import (
 )
 from api.kafka.topics.configs import ConfigResourceType, check_resource, denied_code
 from api.kafka.topics.topic_config import plain, plain_configs
-from log_tables.cluster.acl import Operation
+from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.topic_admin import change_config, check_change
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
 from log_tables.cluster.setting import ListSetting
@@ -88,7 +88,7 @@ def _alter(
             if only_checked:
                 check_change(door.here.cluster, name, alteration.change)
             else:
-                with noted(client, operation, name, configs=alteration.shown):
+                with client.caller.changing(operation, ResourceType.TOPIC, name, configs=alteration.shown):
                     change_config(door.here.cluster, name, alteration.change)
         except (LakelogError, Refusal) as error:
             outcome.error_code, outcome.error_message = said(error, denied_code(kind))

@@ -188,9 +188,9 @@ def denied_code(resource_type: int) -> ErrorCode:
 def check_resource(client: Client, operation: Operation, resource_type: int, name: str) -> None:
     """Raise AuthorizationFailed unless `client` may do this with settings, Refusal where there are none."""
     if resource_type == ConfigResourceType.TOPIC:
-        client.check(operation, ResourceType.TOPIC, name)
+        client.caller.check(operation, ResourceType.TOPIC, name)
         return
-    client.check(operation, ResourceType.CLUSTER)
+    client.caller.check(operation, ResourceType.CLUSTER)
     if resource_type != ConfigResourceType.BROKER:
         message = f"resources of type {resource_type} have no settings here; topics (2) and brokers (4) have"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
@@ -314,7 +314,7 @@ async def list_config_resources(
     elif not wanted:
         wanted = {*ConfigResourceType}
     try:
-        client.check(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        client.caller.check(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     except AuthorizationFailed:
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not wanted <= {*ConfigResourceType}:
@@ -322,7 +322,7 @@ async def list_config_resources(
     found = []
     if ConfigResourceType.TOPIC in wanted:
         topics = await asyncio.to_thread(describe_topics, door.here)
-        seen = [each.name for each in topics if client.sees(ResourceType.TOPIC, each.name)]
+        seen = [each.name for each in topics if client.caller.describes(each.name)]
         found += [_resource(ConfigResourceType.TOPIC, name) for name in seen]
     if ConfigResourceType.BROKER in wanted:
         found += [_resource(ConfigResourceType.BROKER, str(each.id)) for each in door.brokers()]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from api.client_topics import with_partition
-from api.kafka.clients.changes import in_thread, noted
+from api.kafka.clients.changes import in_thread
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, error_code
@@ -65,8 +65,10 @@ def _of_partition(
         return partition.truncate(partition.high_watermark if before == HIGH_WATERMARK else before)
 
     try:
-        client.check(Operation.DELETE, ResourceType.TOPIC, topic)
-        with noted(client, "DeleteRecords", topic, partition=number, before=before):
+        client.caller.check(Operation.DELETE, ResourceType.TOPIC, topic)
+        with client.caller.changing(
+            "DeleteRecords", ResourceType.TOPIC, topic, partition=number, before=before
+        ):
             start = with_partition(door.here, topic, number, delete)
     except LakelogError as error:
         return _refused(number, error_code(error))

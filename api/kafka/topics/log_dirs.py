@@ -27,7 +27,7 @@ async def describe_log_dirs(
     so that the answers of all gateways together have each partition once.
     """
     try:
-        client.check(Operation.DESCRIBE, ResourceType.CLUSTER)
+        client.caller.check(Operation.DESCRIBE, ResourceType.CLUSTER)
     except AuthorizationFailed:
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 

@@ -42,7 +42,7 @@ async def metadata(door: Door, client: Client, request: MetadataRequest, version
     if wanted is None or (version == 0 and not wanted):
         listed = await asyncio.to_thread(describe_topics, door.here)
         seen = door.here.loop_share.in_thread(
-            lambda: [each for each in listed if client.sees(ResourceType.TOPIC, each.name)]
+            lambda: [each for each in listed if client.caller.describes(each.name)]
         )
         all_topics = await seen
         partitions = sum(each.partition_count for each in all_topics)
@@ -88,7 +88,7 @@ async def _asked(
             continue
         name = known_name_of(door.here, each.topic_id.hex()) if each.name is None else each.name
         found[key] = ErrorCode.UNKNOWN_TOPIC_ID if each.name is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if name is None or not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if name is None or not client.caller.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
             continue
         code = ErrorCode.NONE if each.name is None else _unreadable(name)
         found[key] = code or known_description(door.here, name) or ErrorCode.UNKNOWN_TOPIC_ID
@@ -122,7 +122,7 @@ def _refusal(client: Client, name: str, create: bool) -> ErrorCode:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_topic_name(name)
-        client.check_create(name)
+        client.caller.check_create(name)
     except LakelogError as error:
         return said(error)[0]
     return ErrorCode.NONE

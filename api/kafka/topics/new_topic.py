@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from api.client_topics import TopicDescription, check_partitions, create_topic, topic_description
-from api.kafka.clients.changes import in_thread, noted
+from api.kafka.clients.changes import in_thread
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, Refusal
+from log_tables.cluster.acl import ResourceType
 from log_tables.cluster.config import KAFKA_SETTINGS
 from log_tables.errors import QuotaReached, TopicExists
 
@@ -29,10 +30,11 @@ def make_topic(
     Raises AuthorizationFailed, TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument, QuotaReached,
     Refusal.
     """
-    client.check_create(name)
-    with noted(client, "CreateTopics", name, partitions=partitions, configs=dict(configs)):
+    client.caller.check_create(name)
+    facts = {"partitions": partitions, "configs": dict(configs)}
+    with client.caller.changing("CreateTopics", ResourceType.TOPIC, name, **facts):
         check_count(door, partitions)
-        client.charge_changes(partitions)
+        client.caller.charge_changes(partitions)
         return create_topic(door.here, name, partitions, configs, KAFKA_SETTINGS)
 
 

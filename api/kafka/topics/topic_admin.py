@@ -6,7 +6,7 @@ A topic that is answered without an error is made, grown or gone: the timeout of
 from collections.abc import Sequence
 
 from api.client_topics import add_partitions, current_name_of, describe_topic
-from api.kafka.clients.changes import in_thread, noted, refusals
+from api.kafka.clients.changes import in_thread, refusals
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, Refusal, said
@@ -67,7 +67,7 @@ def _created(
     try:
         if refusal is not None:
             raise refusal
-        client.check_create(name)
+        client.caller.check_create(name)
         count = _wanted_partitions(door, asked)
         configs = plain_configs(((each.name, each.value) for each in asked.configs), ErrorCode.INVALID_CONFIG)
         if only_checked:
@@ -104,7 +104,7 @@ def _wanted_partitions(door: Door, asked: CreatableTopic) -> int:
 def _result(
     client: Client, name: str, topic_id: bytes, count: int, config: TopicConfig
 ) -> CreatableTopicResult:
-    if not client.is_open_to(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+    if not client.caller.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return CreatableTopicResult(
             name=name, topic_id=topic_id, error_message=None, topic_config_error_code=code, configs=None
@@ -155,13 +155,15 @@ def _grown(
     try:
         if refusal is not None:
             raise refusal
-        client.check(Operation.ALTER, ResourceType.TOPIC, asked.name)
+        client.caller.check(Operation.ALTER, ResourceType.TOPIC, asked.name)
         if only_checked:
             _check_grown(door, asked)
         else:
-            with noted(client, "CreatePartitions", asked.name, partitions=asked.count):
+            with client.caller.changing(
+                "CreatePartitions", ResourceType.TOPIC, asked.name, partitions=asked.count
+            ):
                 more = _check_grown(door, asked)
-                client.charge_changes(more)
+                client.caller.charge_changes(more)
                 add_partitions(door.here, asked.name, asked.count)
     except InvalidArgument as error:
         return _not_grown(asked.name, ErrorCode.INVALID_PARTITIONS, error.message)
@@ -215,10 +217,10 @@ def _deleted(
         if refusal is not None:
             raise refusal
         name = result.name = _name_to_delete(door, client, asked)
-        client.check(Operation.DELETE, ResourceType.TOPIC, name)
-        with noted(client, "DeleteTopics", name):
+        client.caller.check(Operation.DELETE, ResourceType.TOPIC, name)
+        with client.caller.changing("DeleteTopics", ResourceType.TOPIC, name):
             check_writable(name)
-            client.charge_changes(describe_topic(door.here, name).partition_count)
+            client.caller.charge_changes(describe_topic(door.here, name).partition_count)
             delete_topic(door.here.cluster, name, asked.topic_id.hex() if asked.name is None else None)
     except (LakelogError, Refusal) as error:
         result.error_code, result.error_message = said(error)
@@ -232,7 +234,7 @@ def _name_to_delete(door: Door, client: Client, asked: DeleteTopicState) -> str:
     if asked.name is not None:
         return asked.name
     name = current_name_of(door.here, asked.topic_id.hex())
-    if name is None or not client.sees(ResourceType.TOPIC, name):
+    if name is None or not client.caller.describes(name):
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id; ask for the metadata")
     return name
 

@@ -45,7 +45,7 @@ async def describe_topic_partitions(
     async for name in share.each(names or found):
         if name < cursor.topic_name:
             continue
-        if not names and not client.sees(ResourceType.TOPIC, name):
+        if not names and not client.caller.describes(name):
             continue
         code = _refusal(client, name, found) if names else ErrorCode.NONE
         if code is not ErrorCode.NONE:
@@ -65,7 +65,7 @@ async def describe_topic_partitions(
 
 
 def _refusal(client: Client, name: str, found: Mapping[str, TopicDescription]) -> ErrorCode:
-    if not client.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+    if not client.caller.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if is_internal(name) and name != AUDIT:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
