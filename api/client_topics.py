@@ -7,21 +7,18 @@ and no write. The way that a route takes is its promise.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator
 
 from api.gateway import Gateway
-from ingest.buffer import RETRY_AFTER_S
-from log_tables.cluster.admin import topic_admin
-from log_tables.cluster.config import SETTINGS, TopicConfig
-from log_tables.cluster.setting import Setting
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.topic import Topic, check_public, check_readable, check_writable, is_internal
 from log_tables.columns.declaration import NOTHING, Declaration, parse
-from log_tables.errors import Damaged, InvalidArgument, LakelogError, QuotaReached, UnknownTopic
-from log_tables.limits import PARTITIONS_MAX, TOPIC_NAME_MAX_CHARS
+from log_tables.errors import Damaged, InvalidArgument, LakelogError, UnknownTopic
+from log_tables.limits import TOPIC_NAME_MAX_CHARS
 from log_tables.partition.partition import Partition
 from log_tables.store.store import table_location
 
@@ -131,44 +128,6 @@ def known_description(here: Gateway, name: str) -> TopicDescription | None:
     """The description of the topic `name`, as known here; None without one."""
     known = here.cluster.cached_topic(name)
     return None if known is None else TopicDescription(here, known)
-
-
-def create_topic(
-    here: Gateway,
-    name: str,
-    partitions: int,
-    configs: Mapping[str, str],
-    settings: Mapping[str, Setting] = SETTINGS,
-) -> TopicDescription:
-    """Create a topic with `configs` of `settings`; blocking. `check_partitions` comes first.
-
-    Raises TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument.
-    """
-    made = topic_admin.create_topic(here.cluster, name, partitions, configs, settings=settings)
-    return TopicDescription(here, made)
-
-
-def add_partitions(here: Gateway, name: str, count: int) -> TopicDescription:
-    """Grow a topic to `count` partitions; blocking. `check_partitions` comes first.
-
-    Raises UnknownTopic, InvalidTopicName, InvalidArgument.
-    """
-    return TopicDescription(here, topic_admin.add_partitions(here.cluster, name, count))
-
-
-def check_partitions(here: Gateway, more: int) -> None:
-    """Raise QuotaReached when `more` partitions would exceed `partitions_max`; blocking.
-
-    More than PARTITIONS_MAX new ones are left to the check of the topic itself, which no repeat can pass.
-    """
-    existing = sum(topic.partition_count for topic in describe_topics(here))
-    limit = here.settings.partitions_max
-    if more <= PARTITIONS_MAX and existing + more > limit:
-        raise QuotaReached(
-            f"{existing} existing and {more} new partitions are more than partitions_max allows, {limit}; "
-            "delete topics first",
-            retry_after_s=RETRY_AFTER_S,
-        )
 
 
 def listed_topic(here: Gateway, name: str) -> Topic:

@@ -58,6 +58,7 @@ ERROR_CODES: Mapping[type[LakelogError], int] = {
     errors.BufferFull: 42901,
     errors.QuotaReached: 42901,
     errors.GroupMaxSizeReached: 42901,
+    errors.PartitionsMaxReached: 42901,
     errors.Retriable: RETRIABLE,
     errors.Unreachable: RETRIABLE,
     errors.StoreUnavailable: RETRIABLE,

@@ -32,7 +32,7 @@
     ├── Retriable             repeat the same request: nothing was done
     │   ├── NotLeader         · BufferFull
     │   ├── QuotaReached      (repeat when others have made room)
-    │   │   └── GroupMaxSizeReached
+    │   │   └── GroupMaxSizeReached · PartitionsMaxReached
     │   ├── Unreachable       (no gateway answers)
     │   └── StoreUnavailable  (a read failed, or a write that was not begun)
     │       └── PutRefused
@@ -357,6 +357,12 @@ class GroupMaxSizeReached(QuotaReached):
     """The group has as many members as `group_max_size` allows, or as many bytes of them as it may hold."""
 
     code = "group_max_size_reached"
+
+
+class PartitionsMaxReached(QuotaReached):
+    """The topics of a gateway would have more partitions than `partitions_max` allows."""
+
+    code = "partitions_max_reached"
 
 
 class Unreachable(Retriable):

@@ -5,14 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from api import topic_changes
 from api.client_topics import TopicDescription, describe_topic, describe_topics, with_partition
 from api.errors import error_responses
-from api.requests import topic_admin
+from api.requests import new_topic
 from api.requests.access import Asked
 from api.requests.envelope import V2Response
+from api.requests.new_topic import NewTopic
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
-from api.requests.topic_admin import NewTopic
 from api.v2.paths import PartitionId, TopicName
 from api.wire.timestamp import microseconds
 from log_tables.cluster.acl import Operation, ResourceType
@@ -85,7 +86,7 @@ def create_topic(here: Here, asked: Asked, new: NewTopic) -> TopicView:
 
     400 with 40002 if the topic exists, or if its name or a setting is invalid.
     """
-    return _topic(topic_admin.create_topic(here, asked, new), configs=True)
+    return _topic(new_topic.create_topic(here, asked, new), configs=True)
 
 
 @router.get("/topics/{topic}", summary="Describe a topic", responses=error_responses(404, 503))
@@ -102,7 +103,7 @@ def get_topic(here: Here, asked: Asked, topic: TopicName) -> TopicView:
 )
 def delete_topic(here: Here, asked: Asked, topic: TopicName) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
-    topic_admin.delete_topic(here, asked, topic)
+    topic_changes.delete_topic(here, asked, topic)
 
 
 @router.get("/topics/{topic}/partitions", summary="List partitions", responses=error_responses(404))

@@ -5,15 +5,16 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
+from api import topic_changes
 from api.client_topics import TopicDescription, describe_topic, describe_topics
 from api.errors import error_responses
-from api.requests import topic_admin
+from api.requests import new_topic
 from api.requests.access import Asked
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
+from api.requests.new_topic import NewTopic
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import StrictBody
-from api.requests.topic_admin import NewTopic
 from api.v3.paths import ClusterId, TopicName
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import TOPIC_OPERATIONS, ResourceType
@@ -117,7 +118,7 @@ def list_topics(
 )
 def create_topic(here: Here, asked: Asked, request: Request, cluster: ClusterId, new: NewTopic) -> TopicView:
     """400 with 40002 if the topic exists, or if its name or a setting is invalid."""
-    return _topic_view(request, cluster, topic_admin.create_topic(here, asked, new))
+    return _topic_view(request, cluster, new_topic.create_topic(here, asked, new))
 
 
 @router.get(
@@ -153,7 +154,7 @@ def add_partitions(
     wanted: PartitionsCount,
 ) -> TopicView:
     """Records stay in their partitions. From now on, a key may belong to another partition."""
-    grown = topic_admin.add_partitions(here, asked, topic, wanted.partitions_count)
+    grown = topic_changes.add_partitions(here, asked, topic, wanted.partitions_count)
     return _topic_view(request, cluster, grown)
 
 
@@ -166,7 +167,7 @@ def add_partitions(
 )
 def delete_topic(here: Here, asked: Asked, cluster: ClusterId, topic: TopicName) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
-    topic_admin.delete_topic(here, asked, topic)
+    topic_changes.delete_topic(here, asked, topic)
 
 
 @router.get(

@@ -96,6 +96,7 @@ def _growth(t: str, cat: str) -> Iterator[Asked]:
         ("__audit", 2, None),
         (t, 5, [[1]]),
         (t, 4, [[99]]),
+        ("absent", 2, [[1]]),
     ]
     for name, count, brokers in grown:
         assigned = (

@@ -8,7 +8,6 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.client_topics import check_partitions
 from api.console.drawing.page import NEW_TOPIC, number, render
 from api.console.drawing.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
@@ -16,9 +15,9 @@ from api.console.pages.topic_head import topic_path
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import gateway
+from api.topic_changes import plan_creation
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
-from log_tables.cluster.admin.topic_admin import check_creation
 from log_tables.cluster.config import SETTINGS
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.limits import PARTITIONS_MAX
@@ -74,8 +73,7 @@ def _refused_creation(here: Gateway, asked: Caller, name: str, count: int, entri
         # Before the name is looked up: it is not said whether a topic has it.
         return f"it needs CREATE on the cluster or on the topic {name[:249]!r}, which you do not have"
     try:
-        check_creation(here.cluster, name, count, {entry.name: entry.value for entry in entries})
-        check_partitions(here, count)
+        plan_creation(here, name, count, {entry.name: entry.value for entry in entries})
     except LakelogError as error:
         return error.message
     return ""

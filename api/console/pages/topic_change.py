@@ -8,7 +8,6 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.client_topics import check_partitions
 from api.console.cluster_index import behind_of
 from api.console.drawing.page import duration, number, size
 from api.console.drawing.page_route import PageRoute
@@ -18,8 +17,9 @@ from api.console.state import console
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import gateway
+from api.topic_changes import plan_growth
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.admin.topic_admin import check_alteration, check_growth
+from log_tables.cluster.admin.topic_admin import check_alteration
 from log_tables.cluster.config import TopicConfig
 from log_tables.errors import InvalidArgument, LakelogError, OffsetOutOfRange, UnknownPartition
 
@@ -76,8 +76,7 @@ async def grow(request: Request, asked: Asked, topic: str, count: Annotated[int,
     here, head = gateway(request), await head_of(request, asked, topic)
     now, refused = head.state.partition_count, lacking(asked, Operation.ALTER, topic)
     try:
-        check_growth(topic, now, count)
-        await run_in_threadpool(check_partitions, here, count - now)
+        await run_in_threadpool(plan_growth, here, topic, count)
     except LakelogError as error:
         refused = refused or error.message
     change = Change(

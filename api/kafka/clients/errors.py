@@ -102,6 +102,7 @@ _CODES: dict[type[LakelogError], ErrorCode] = {
     errors.Unreachable: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.BufferFull: ErrorCode.REQUEST_TIMED_OUT,
     errors.GroupMaxSizeReached: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    errors.PartitionsMaxReached: ErrorCode.POLICY_VIOLATION,  # for a quota, clients would wait
     errors.QuotaReached: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     errors.StoreUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.OutcomeUnknown: ErrorCode.REQUEST_TIMED_OUT,

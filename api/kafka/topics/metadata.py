@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from api.client_topics import (
     TopicDescription,
@@ -10,11 +11,13 @@ from api.client_topics import (
     know_ids,
     known_description,
     known_name_of,
+    topic_description,
 )
 from api.kafka.clients.authorized_operations import authorized_operations
+from api.kafka.clients.changes import in_thread
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import NO_LEADER_EPOCH, Door
-from api.kafka.clients.errors import ErrorCode, Refusal, said
+from api.kafka.clients.errors import ErrorCode, said
 from api.kafka.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -23,13 +26,13 @@ from api.kafka.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from api.kafka.topics.new_topic import asked_topic
+from api.topic_changes import create_topic
 from coordinator.access.host import host_and_port
 from coordinator.access.pending_requests import requests_of
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import check_readable, check_topic_name, is_internal
-from log_tables.errors import LakelogError
+from log_tables.errors import LakelogError, TopicExists
 from log_tables.limits import AUTO_CREATED_MAX, KAFKA_INLINE_ELEMENTS
 
 NO_ID = bytes(16)
@@ -130,9 +133,20 @@ def _refusal(client: Client, name: str, create: bool) -> ErrorCode:
 
 async def _made(door: Door, client: Client, name: str) -> TopicDescription | ErrorCode:
     try:
-        return await asked_topic(door, client, name)
-    except (LakelogError, Refusal) as error:
+        return await _asked_topic(door, client, name)
+    except LakelogError as error:
         return said(error)[0]
+
+
+async def _asked_topic(door: Door, client: Client, name: str) -> TopicDescription:
+    """The topic that a client has asked for by name, made with the settings of the gateway. Raises as
+    `create_topic`.
+    """
+    make = partial(create_topic, door.here, client.caller, name, door.here.settings.num_partitions, {})
+    try:
+        return await in_thread(door, make)
+    except TopicExists:  # somebody else has asked for it, too
+        return await topic_description(door.here, name)
 
 
 def _refused(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:

@@ -4,8 +4,9 @@ A topic that is answered without an error is made, grown or gone: the timeout of
 """
 
 from collections.abc import Sequence
+from functools import partial
 
-from api.client_topics import add_partitions, current_name_of, describe_topic
+from api.client_topics import current_name_of
 from api.kafka.clients.changes import in_thread, refusals
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
@@ -27,12 +28,10 @@ from api.kafka.protocol.messages.topics import (
     DeleteTopicState,
 )
 from api.kafka.protocol.notation import ZERO_UUID
-from api.kafka.topics.new_topic import check_count, make_topic
 from api.kafka.topics.topic_config import ConfigSource, plain_configs
+from api.topic_changes import add_partitions, create_topic, delete_topic, plan_creation, plan_growth
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.admin.topic_admin import check_creation, check_growth, delete_topic
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
-from log_tables.cluster.topic import check_writable
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.limits import PARTITIONS_MAX
 
@@ -71,10 +70,9 @@ def _created(
         count = _wanted_partitions(door, asked)
         configs = plain_configs(((each.name, each.value) for each in asked.configs), ErrorCode.INVALID_CONFIG)
         if only_checked:
-            check_count(door, count)
-            config = check_creation(door.here.cluster, name, count, configs, settings=KAFKA_SETTINGS)
+            config = plan_creation(door.here, name, count, configs, KAFKA_SETTINGS)
             return _result(client, name, ZERO_UUID, count, config)
-        made = make_topic(door, client, name, count, configs)
+        made = create_topic(door.here, client.caller, name, count, configs, KAFKA_SETTINGS)
     except (LakelogError, Refusal) as error:
         code, message = said(error)
         return CreatableTopicResult(name=name, error_code=code, error_message=message)
@@ -155,16 +153,12 @@ def _grown(
     try:
         if refusal is not None:
             raise refusal
-        client.caller.check(Operation.ALTER, ResourceType.TOPIC, asked.name)
+        check = partial(_check_assignments, door, asked)
         if only_checked:
-            _check_grown(door, asked)
+            client.caller.check(Operation.ALTER, ResourceType.TOPIC, asked.name)
+            check(plan_growth(door.here, asked.name, asked.count))
         else:
-            with client.caller.changing(
-                "CreatePartitions", ResourceType.TOPIC, asked.name, partitions=asked.count
-            ):
-                more = _check_grown(door, asked)
-                client.caller.charge_changes(more)
-                add_partitions(door.here, asked.name, asked.count)
+            add_partitions(door.here, client.caller, asked.name, asked.count, check)
     except InvalidArgument as error:
         return _not_grown(asked.name, ErrorCode.INVALID_PARTITIONS, error.message)
     except (LakelogError, Refusal) as error:
@@ -172,19 +166,15 @@ def _grown(
     return CreatePartitionsTopicResult(name=asked.name)
 
 
-def _check_grown(door: Door, asked: CreatePartitionsTopic) -> int:
-    """The number of partitions that a topic would get. Raises UnknownTopic, InvalidArgument, Refusal."""
-    check_writable(asked.name)
-    here = describe_topic(door.here, asked.name).partition_count
-    check_growth(asked.name, here, asked.count)
-    more = asked.count - here
-    if asked.assignments is not None:
-        if len(asked.assignments) != more:
-            message = f"{len(asked.assignments)} new partitions have replicas, and {more} are to be made"
-            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-        check_replicas(door, [each.broker_ids for each in asked.assignments])
-    check_count(door, more)
-    return more
+def _check_assignments(door: Door, asked: CreatePartitionsTopic, more: int) -> None:
+    """Raise Refusal for replicas that so many new partitions cannot have."""
+    if asked.assignments is None:
+        return
+    if len(asked.assignments) != more:
+        raise _wrong_assignment(
+            f"{len(asked.assignments)} new partitions have replicas, and {more} are to be made"
+        )
+    check_replicas(door, [each.broker_ids for each in asked.assignments])
 
 
 def _not_grown(name: str, code: ErrorCode, message: str) -> CreatePartitionsTopicResult:
@@ -217,11 +207,8 @@ def _deleted(
         if refusal is not None:
             raise refusal
         name = result.name = _name_to_delete(door, client, asked)
-        client.caller.check(Operation.DELETE, ResourceType.TOPIC, name)
-        with client.caller.changing("DeleteTopics", ResourceType.TOPIC, name):
-            check_writable(name)
-            client.caller.charge_changes(describe_topic(door.here, name).partition_count)
-            delete_topic(door.here.cluster, name, asked.topic_id.hex() if asked.name is None else None)
+        topic_id = asked.topic_id.hex() if asked.name is None else None
+        delete_topic(door.here, client.caller, name, topic_id)
     except (LakelogError, Refusal) as error:
         result.error_code, result.error_message = said(error)
     return result

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-import api.requests.topic_admin
+import api.requests.new_topic
 import api.v2.consumer_schema
 import api.v3.acls
 import api.v3.configs
@@ -46,7 +46,7 @@ def kinds(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 def test_what_is_wrong_in_a_list_of_a_body_is_said_once() -> None:
     assert {
-        api.requests.topic_admin.NewTopic,
+        api.requests.new_topic.NewTopic,
         api.v3.acls.NewAcls,
         api.v3.configs.Alterations,
         api.v3.topics.PartitionsCount,

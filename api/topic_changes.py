@@ -1,0 +1,105 @@
+"""Topics made, grown and deleted for a caller: checked, charged, done and audited alike at every door.
+
+A codec of a door makes the arguments of a request, and the answer of a result or an error. `plan_…` is the
+dry run of a change: it raises what the change would be refused for, but lacking rights and a quota.
+"""
+
+from collections.abc import Callable, Mapping
+
+from api.client_topics import TopicDescription, describe_topic, describe_topics
+from api.gateway import Gateway
+from coordinator.access.caller import Caller
+from ingest.buffer import RETRY_AFTER_S
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.admin import topic_admin
+from log_tables.cluster.config import SETTINGS, TopicConfig
+from log_tables.cluster.setting import Setting
+from log_tables.cluster.topic import check_writable
+from log_tables.errors import PartitionsMaxReached
+from log_tables.limits import PARTITIONS_MAX
+
+
+def create_topic(
+    here: Gateway,
+    asked: Caller,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    settings: Mapping[str, Setting] = SETTINGS,
+) -> TopicDescription:
+    """Create a topic with `configs` of `settings`; blocking.
+
+    Raises AuthorizationFailed, PartitionsMaxReached, QuotaReached, TopicExists, InvalidTopicName,
+    InvalidConfig, InvalidArgument.
+    """
+    asked.check_create(name)
+    facts = {"partitions": partitions, "configs": dict(configs)}
+    with asked.changing("CreateTopics", ResourceType.TOPIC, name, **facts):
+        _check_room(here, partitions)
+        asked.charge_changes(partitions)
+        made = topic_admin.create_topic(here.cluster, name, partitions, configs, settings=settings)
+        return TopicDescription(here, made)
+
+
+def plan_creation(
+    here: Gateway,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    settings: Mapping[str, Setting] = SETTINGS,
+) -> TopicConfig:
+    """The configuration of the topic that `create_topic` would make; blocking."""
+    _check_room(here, partitions)
+    return topic_admin.check_creation(here.cluster, name, partitions, configs, settings=settings)
+
+
+def add_partitions(
+    here: Gateway, asked: Caller, name: str, count: int, check: Callable[[int], None] = lambda _: None
+) -> TopicDescription:
+    """Grow a topic to `count` partitions; blocking. `check` is a door's own, of the number of new ones.
+
+    Raises AuthorizationFailed, UnknownTopic, InvalidTopicName, InvalidArgument, PartitionsMaxReached,
+    QuotaReached, and as `check`.
+    """
+    asked.check(Operation.ALTER, ResourceType.TOPIC, name)
+    with asked.changing("CreatePartitions", ResourceType.TOPIC, name, partitions=count):
+        more = plan_growth(here, name, count)
+        check(more)
+        asked.charge_changes(more)
+        return TopicDescription(here, topic_admin.add_partitions(here.cluster, name, count))
+
+
+def plan_growth(here: Gateway, name: str, count: int) -> int:
+    """How many partitions `add_partitions` would make; blocking."""
+    check_writable(name)
+    known = describe_topic(here, name).partition_count
+    topic_admin.check_growth(name, known, count)
+    _check_room(here, count - known)
+    return count - known
+
+
+def delete_topic(here: Gateway, asked: Caller, name: str, topic_id: str | None = None) -> None:
+    """Delete a topic, with a `topic_id` only the one that has it; blocking.
+
+    Raises AuthorizationFailed, UnknownTopic, InvalidTopicName, QuotaReached.
+    """
+    asked.check(Operation.DELETE, ResourceType.TOPIC, name)
+    with asked.changing("DeleteTopics", ResourceType.TOPIC, name):
+        check_writable(name)
+        asked.charge_changes(describe_topic(here, name).partition_count)
+        topic_admin.delete_topic(here.cluster, name, topic_id)
+
+
+def _check_room(here: Gateway, more: int) -> None:
+    """Raise PartitionsMaxReached when `more` partitions would exceed `partitions_max`; blocking.
+
+    More than PARTITIONS_MAX new ones are left to the check of the topic itself, which no repeat can pass.
+    """
+    existing = sum(topic.partition_count for topic in describe_topics(here))
+    limit = here.settings.partitions_max
+    if more <= PARTITIONS_MAX and existing + more > limit:
+        raise PartitionsMaxReached(
+            f"{existing} existing and {more} new partitions are more than partitions_max allows, {limit}; "
+            "delete topics first",
+            retry_after_s=RETRY_AFTER_S,
+        )
