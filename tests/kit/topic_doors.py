@@ -220,7 +220,7 @@ class Doors:
         said = [
             answer.status_code,
             answer.json() if answer.content else None,
-            answer.headers.get("Retry-After"),
+            _whole(answer.headers.get("Retry-After")),
         ]
         return self._outcome([who, method, path, body], said, audit)
 
