@@ -354,7 +354,8 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     tracer = tracer_of(os.environ)
     writer = Writer(cluster, settings, clock, metrics.committed, tracer, failures)
     brokers = Brokers(cluster, settings, clock, failures, secrets, _end)
-    peers = Peers(brokers, peer_context(settings), settings.peer_server_name, tracer)
+    trust = peer_context(settings) if settings.peer_ca_certs else None
+    peers = Peers(brokers, trust, settings.peer_server_name, tracer)
     leadership = Leadership(cluster, writer, brokers, peers, clock, failures)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)

@@ -81,12 +81,12 @@ class Peers:
     def __init__(
         self,
         brokers: Brokers,
-        ssl_context: ssl.SSLContext,
+        ssl_context: ssl.SSLContext | None,
         server_name: str = "",
         tracer: Tracer | None = None,
     ) -> None:
-        """At an https URL the certificate is one that `ssl_context` trusts, for `server_name` if it is given,
-        else for the host of the URL.
+        """At an https URL the certificate is one that `ssl_context` trusts (None: the system's authorities,
+        which aiohttp has read), for `server_name` if it is given, else for the host of the URL.
         """
         self._tracer = tracer
         self._brokers, self._ssl_context, self._server_name = brokers, ssl_context, server_name or None
@@ -94,7 +94,7 @@ class Peers:
 
     async def start(self) -> None:
         connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=PEER_KEPT_S, socket_factory=_socket, ssl=self._ssl_context
+            limit=0, keepalive_timeout=PEER_KEPT_S, socket_factory=_socket, ssl=self._ssl_context or True
         )
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         self._session = aiohttp.ClientSession(

@@ -34,6 +34,7 @@ def main() -> None:
     """Serve until nobody can ask any longer; in a child, be `lakelog`."""
     for name in IMPORTED:
         import_module(name)
+    import_module("api.process.app").routes()
     gc.collect()
     gc.freeze()  # no child looks at what it shares
     control = socket.socket(fileno=int(sys.argv[1]))

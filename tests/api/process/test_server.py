@@ -11,6 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from api.process.app import create_app
+from api.process.server import open_gateway
+from ingest.settings import Settings
 from tests.kit.forked import run_lakelog
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway, two_gateways
 from tests.kit.run_credential import credential_headers, credential_line
@@ -28,6 +31,15 @@ def test_an_orderly_stop_keeps_what_was_only_accepted(tmp_path: Path) -> None:
     with running_gateway(tmp_path) as again:
         offsets = again.client.get("/topics/t/partitions/0/offsets").json()
         assert offsets == {"beginning_offset": 0, "end_offset": 4}
+
+
+def test_gateways_of_one_process_have_the_same_routes(tmp_path: Path) -> None:
+    """FastAPI would make each of them at the first request of each gateway, on its event loop."""
+    one, other = (
+        create_app(open_gateway(Settings(data=str(tmp_path / name)), "http://test")).routes for name in "ab"
+    )
+    assert len(one) > 20
+    assert all(route is its for route, its in zip(one, other, strict=True))
 
 
 @pytest.mark.skipif(
