@@ -17,8 +17,7 @@ from concurrent.futures import Executor
 from contextvars import Context
 from dataclasses import dataclass, field
 
-from ingest.bucket import CommitBucket
-from ingest.commit_budget import CommitBudget
+from ingest.commit_budget import CommitBucket, CommitBudget
 from ingest.failure_log import FailureLog
 from ingest.request_trace import CURRENT, RequestTrace, Span
 from log_tables.clock import Clock

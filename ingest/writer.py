@@ -11,9 +11,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from ingest.accumulator import Accumulator, BatchLimits, BeginCommit, Ticket
-from ingest.bucket import CommitBucket
 from ingest.buffer import Room
-from ingest.commit_budget import commit_budget
+from ingest.commit_budget import CommitBucket, commit_budget
 from ingest.failure_log import FailureLog
 from ingest.partitioner import StickyPartitioner
 from ingest.pending_tasks import PendingTasks, shared_task

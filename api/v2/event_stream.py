@@ -7,7 +7,7 @@ itself (WHATWG HTML, "Server-sent events"). A client that reads slowly holds one
 import asyncio
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from starlette.responses import StreamingResponse
 from api.errors import NotJson, status_and_code
 from api.gateway import Gateway
 from api.media import EVENT_STREAM, Format
-from api.v2.tail import wait_for_records
+from api.requests.credential import check_again
 from api.wire.records import encode_rows
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import KEY, OFFSET
@@ -29,6 +29,29 @@ from log_tables.limits import EVENTS_BYTES, HEARTBEAT_S, READ_SEGMENTS_MAX
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.partition.reader import PartitionReader
 from log_tables.record import int64s
+
+
+async def wait_for_records(
+    here: Gateway, request: Request, partition: PartitionReader, offset: int, deadline: float
+) -> None:
+    """Return when there is a record at `offset`, at `deadline`, or when nobody waits any more.
+
+    Raises what `PartitionReader.refresh` raises: TopicDeleted as soon as that is known here;
+    AuthenticationFailed as soon as the credential of the request is no longer right.
+    """
+
+    async def is_ready(troubles: Sequence[LakelogError]) -> bool:
+        for trouble in troubles:
+            raise trouble
+        if partition.high_watermark > offset or here.stopping.is_set() or await request.is_disconnected():
+            return True
+        await check_again(here, request.scope)
+        partition.check_live()
+        return False
+
+    if here.clock.monotonic() < deadline:
+        await here.tails.wait_until(is_ready, [partition], deadline, here.loop_share)
+
 
 _RETRY = b"retry: 2000\n"
 """How long a browser waits before it connects again, in milliseconds."""

@@ -19,9 +19,8 @@ from api.requests.access import caller_of
 from api.requests.credential import check_again
 from api.requests.hot import HotRoute
 from api.requests.route_gateway import gateway
-from api.v2.event_stream import Tail, event_format, event_response, stored_keys
+from api.v2.event_stream import Tail, event_format, event_response, stored_keys, wait_for_records
 from api.v2.fetched import FetchedRecord, json_records
-from api.v2.tail import wait_for_records
 from api.wire.arrow import encode_stream
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic

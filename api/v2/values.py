@@ -1,9 +1,18 @@
-"""Bare values: what programs send that know nothing of the records around them."""
+"""Bare values: what programs send that know nothing of the records around them.
+
+An Idempotency-Key makes a request the only batch of an idempotent producer of its own, so it is appended
+once, however often it comes. The producer's id is a digest of the request: the partitions remember it as
+they remember producers, and any gateway knows it again. The same key with other content is another request:
+a key that is used twice loses nothing.
+"""
 
 import re
+from collections.abc import Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, Field
 from starlette.requests import Request
@@ -14,11 +23,11 @@ from api.caller import CONTEXT
 from api.client_topics import topic_to_write
 from api.errors import error_responses
 from api.media import ValueFormat, value_format
+from api.requests.access import context_of
 from api.requests.appending import ProduceRequest, append, refuse_if_any_failed
 from api.requests.body import put_back, room_of, take_body
 from api.requests.heads import content_type
 from api.requests.hot import HotResponse, HotRoute
-from api.requests.retry_key import retry_key_of, stamp_once
 from api.requests.route_gateway import gateway
 from api.v2.produce_answer import (
     ANSWER_HEADERS,
@@ -34,10 +43,35 @@ from api.wire.offload import INLINE_MAX_BYTES, maybe_in_thread
 from api.wire.values import KeySource, decode_values, is_much
 from ingest.buffer import Room
 from ingest.writer import Appended
+from log_tables.cluster.group_log import check_retry_key
 from log_tables.cluster.route import SentRecords
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument
+from log_tables.limits import ONCE_PRODUCER_ID_MIN, PRODUCER_ID_MAX
 from log_tables.partition.partition import ProducerStamp
+
+_IDS = PRODUCER_ID_MAX + 1 - ONCE_PRODUCER_ID_MIN
+
+
+def retry_key_of(scope: Scope) -> str:
+    """The Idempotency-Key of a request; empty without one. Raises InvalidArgument."""
+    found = [value for name, value in scope["headers"] if name == b"idempotency-key"]
+    if len(found) > 1 or not all(map(bytes.isascii, found)):
+        raise InvalidArgument(
+            f"the header Idempotency-Key has the values {found[:2]!r}; send it once, in ASCII"
+        )
+    key = found[0].decode() if found else ""
+    check_retry_key(key)
+    return key
+
+
+def stamp_once(scope: Scope, facts: Sequence[object], body: bytes) -> ProducerStamp:
+    """The stamp of a request whose records are made of `body` by `facts`, its retry key among them."""
+    head = msgspec.json.encode([context_of(scope).principal.name, *facts])
+    digest = blake2b(head)
+    digest.update(body)
+    return ProducerStamp(ONCE_PRODUCER_ID_MIN + int.from_bytes(digest.digest()) % _IDS, 0, 0)
+
 
 router = APIRouter(tags=["v2 produce"], route_class=HotRoute)
 

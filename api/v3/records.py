@@ -1,9 +1,9 @@
-"""Version 3 of produce: concatenated records, and batches."""
+"""Version 3 of produce: concatenated records, and batches, with their schemas for OpenAPI."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from fastapi import APIRouter
@@ -19,7 +19,6 @@ from api.requests.body import room_of, take_body
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.v3.paths import ClusterId, TopicName
-from api.v3.schema import BATCH_BODY, RECORDS_BODY
 from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, decoded_within
 from api.wire.long_lists import free
 from api.wire.offload import INLINE_MAX_JUDGED_BYTES, INLINE_MAX_ROWS, is_large_json, maybe_in_thread
@@ -31,6 +30,74 @@ from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidRecord, InvalidTimestamp, InvalidValue, LakelogError, RecordTooLarge
 from log_tables.limits import JSON_ANSWER_BYTES
 from log_tables.rows import Rows, timestamps_of
+
+_TYPED = {
+    "type": "object",
+    "required": ["type", "data"],
+    "properties": {
+        "type": {"enum": ["BINARY", "JSON", "STRING"]},
+        "data": {"description": "Base64 for BINARY, a string for STRING, anything for JSON."},
+    },
+}
+_HEADER = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string"}, "value": {"type": "string", "contentEncoding": "base64"}},
+}
+_RECORD: dict[str, Any] = {
+    "partition_id": {"type": "integer"},
+    "headers": {"type": "array", "items": _HEADER},
+    "key": _TYPED,
+    "value": _TYPED,
+    "timestamp": {"type": "string", "format": "date-time", "description": "Or milliseconds since 1970."},
+}
+_ENTRY = {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}, **_RECORD}}
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _answer(status: str, schema: dict[str, Any]) -> dict[str, Any]:
+    content = {"application/json": {"schema": schema}}
+    return {"responses": {status: {"description": "The result of each record", "content": content}}}
+
+
+_PLACED: dict[str, Any] = {
+    "error_code": {"type": "integer", "description": "200 for a record that was appended."},
+    "cluster_id": {"type": "string"},
+    "topic_name": {"type": "string"},
+    "partition_id": {"type": "integer"},
+    "offset": {"type": "integer"},
+    "timestamp": {"type": "string", "format": "date-time"},
+}
+_FAILED: dict[str, Any] = {"error_code": {"type": "integer"}, "message": {"type": "string"}}
+
+
+def _list(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "array",
+        "items": {"type": "object", "properties": {"id": {"type": "string"}, **properties}},
+    }
+
+
+RECORDS_BODY = {
+    **_body({"type": "object", "properties": _RECORD}),
+    **_answer("200", {"type": "object", "properties": _PLACED}),
+}
+BATCH_BODY = {
+    **_body(
+        {
+            "type": "object",
+            "required": ["entries"],
+            "properties": {"entries": {"type": "array", "minItems": 1, "items": _ENTRY}},
+        }
+    ),
+    **_answer(
+        "207", {"type": "object", "properties": {"successes": _list(_PLACED), "failures": _list(_FAILED)}}
+    ),
+}
+
 
 router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 produce"], route_class=StrictRoute

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
+from log_tables.sql.query_request import TableAccess
 from log_tables.sql.session import OnTables, Session
 from log_tables.sql.statement import check_reads_only, check_size, is_show_tables
-from log_tables.sql.table_access import TableAccess
 from log_tables.sql.topic_files import OnScan
 
 

@@ -2,15 +2,33 @@
 
 The process reads lines of JSON from its standard input: one `RootRequest`, then `QueryRequest`s, one at a
 time. It writes frames: a byte that says the kind, four that say the length, and the content.
+A request names the tables that its query may see.
 """
 
 import struct
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum
 
 import msgspec
 
-from log_tables.sql.table_access import TableAccess
+
+class TableAccess(msgspec.Struct, frozen=True):
+    """The tables and rows that exist for one query. It learns of no others, not by messages either.
+
+    `topics` may be read. `tables` are of the system tables. Their rows about groups are those of `groups`, in
+    the topics `described`.
+    """
+
+    topics: AbstractSet[str]
+    tables: AbstractSet[str]
+    groups: AbstractSet[str]
+    described: AbstractSet[str]
+
+    def shows(self, group: str, topic: str) -> bool:
+        """Whether the offset of `group` in `topic` may be seen."""
+        return group in self.groups and topic in self.described
+
 
 HEAD = struct.Struct(">cI")
 """The head of a frame: its kind, and the length of its content."""

@@ -31,10 +31,10 @@ from log_tables.sql.json_view import (
     newest_types,
     types_of,
 )
+from log_tables.sql.query_request import TableAccess
 from log_tables.sql.scan import Failures
 from log_tables.sql.statement import describes_table, words
 from log_tables.sql.system_tables import AUDIT_TABLE, SYSTEM_TABLES, system_tables
-from log_tables.sql.table_access import TableAccess
 from log_tables.sql.topic_files import OnScan, TopicFiles, topic_files, topic_names
 from log_tables.sql.topic_view import audit_view, quoted, topic_view
 

@@ -8,7 +8,7 @@ from log_tables.cluster.admin.audit_log import AUDIT_SCHEMA, audit_batches, audi
 from log_tables.cluster.admin.run_log import RUNS_SCHEMA, runs_table
 from log_tables.cluster.cluster import Cluster
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, group_offsets, lag_table, offsets_table
-from log_tables.sql.table_access import TableAccess
+from log_tables.sql.query_request import TableAccess
 
 OFFSETS_TABLE, LAG_TABLE = "consumer_offsets", "consumer_lag"
 RUNS_TABLE, AUDIT_TABLE = "maintenance_runs", "audit"

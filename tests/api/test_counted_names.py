@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from api.kafka.protocol.messages.list_offsets import (
+from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from coordinator.access.principal import Principal
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.access_record import Quota, quota_record

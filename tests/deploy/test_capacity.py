@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from ingest.budget import GATHER_MAX_S
-from ingest.commit_budget import REQUESTS_PER_COMMIT
+from ingest.commit_budget import GATHER_MAX_S, REQUESTS_PER_COMMIT
 from ingest.settings import Settings
 from tests.kit.support import ROOT
 

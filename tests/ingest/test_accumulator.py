@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingest.accumulator import Accumulator, BatchLimits
-from ingest.bucket import CommitBucket
-from ingest.budget import BudgetLimits
-from ingest.commit_budget import CommitBudget, processor_cost
+from ingest.commit_budget import BudgetLimits, CommitBucket, CommitBudget, processor_cost
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.errors import NotLeader, OffsetMismatch, OutcomeUnknown, PutRefused
 from log_tables.layout import offer_path

@@ -1,8 +1,8 @@
-"""ingest/bucket.py: a burst at once, then the rate, on a clock that is moved by hand."""
+"""A burst at once, then the rate, on a clock that is moved by hand."""
 
 import pytest
 
-from ingest.bucket import CommitBucket
+from ingest.commit_budget import CommitBucket
 from log_tables.clock import ManualClock
 
 

@@ -1,4 +1,4 @@
-"""ingest/budget.py: batches go the oldest first, none gathers for long, and commits keep to their rate."""
+"""Batches go the oldest first, none gathers for long, and commits keep to their rate."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.budget import GATHER_MAX_S, Budget, BudgetLimits
+from ingest.commit_budget import GATHER_MAX_S, Budget, BudgetLimits
 
 LIMITS = BudgetLimits(rate=0.4, burst=0.1, cost=0.001, most=0.8)
 TINY = 1e-9

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from ingest.budget import GATHER_MAX_S, BudgetLimits
 from ingest.commit_budget import (
+    GATHER_MAX_S,
     RECORDS_COST_BYTES,
+    BudgetLimits,
     CommitBudget,
     commit_budget,
     processor_cost,

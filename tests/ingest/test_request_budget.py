@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ingest.budget import GATHER_MAX_S
 from ingest.buffer import Buffer
-from ingest.commit_budget import REQUESTS_PER_COMMIT, commit_budget
+from ingest.commit_budget import GATHER_MAX_S, REQUESTS_PER_COMMIT, commit_budget
 from ingest.settings import Settings
 from ingest.writer import Acks, Appended, Writer
 from log_tables.clock import ManualClock

@@ -1,7 +1,6 @@
 """Budgets of commits for tests."""
 
-from ingest.budget import BudgetLimits
-from ingest.commit_budget import CommitBudget, processor_cost
+from ingest.commit_budget import BudgetLimits, CommitBudget, processor_cost
 from log_tables.clock import Clock
 
 

@@ -21,7 +21,7 @@ from lakelog.cli.acl_options import Operations
 from lakelog.cli.exit_code import DENIED
 from lakelog.client.security_config import SecurityConfig
 from lakelog.spark.options import GatewayLocation
-from lakelog.spark.sink.publish import Transaction, publish
+from lakelog.spark.sink.sink import Transaction, publish
 from lakelog.spark.source.progress import Progress
 from log_tables.clock import SystemClock
 from log_tables.cluster.acl import ANY, CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType

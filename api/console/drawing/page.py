@@ -1,21 +1,21 @@
 """A page: HTML that a template makes of values, under a policy that lets it load from this gateway alone.
 
 Every value is escaped where it is put in. No template has a script or a style of its own, so the policy
-allows none: what a record holds can never be run.
+allows none: what a record holds can never be run. In text of others nothing hides or turns the line around.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from api.console.drawing.files import file_url
-from api.console.drawing.text import visible
 from api.requests.credential import cookie_of
 from api.requests.route_gateway import gateway
 from coordinator.access.caller import Caller
@@ -23,6 +23,42 @@ from coordinator.access.principal import ANONYMOUS
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.counts import counted
 from log_tables.version import VERSION
+
+_HIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    r"\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Control characters but a tab and a line's end, those that turn text around, and those without a width. The
+two joiners stay, by which scripts and emoji are written.
+"""
+
+
+def visible(text: str) -> Markup:
+    """`text` with what cannot be seen escaped, in an element of its own, so that it is told from the same
+    characters typed; and apart from the text around it, whatever its direction.
+    """
+    made, at = ["<bdi>"], 0
+    for found in _HIDDEN.finditer(text):
+        made += [escape(text[at : found.start()]), f'<span class="hid">{_name(found[0])}</span>']
+        at = found.end()
+    return Markup("".join([*made, escape(text[at:]), "</bdi>"]))  # noqa: S704 (each part is escaped)
+
+
+def hidden_count(text: str) -> int:
+    """How many characters of `text` cannot be seen."""
+    return len(_HIDDEN.findall(text))
+
+
+def one_line(text: str, most: int) -> str:
+    """The first `most` characters of `text` without its line breaks."""
+    short = " ".join(text[: most + 1].split())
+    return short[:most]
+
+
+def _name(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+
 
 if TYPE_CHECKING:
     from jinja2 import Environment

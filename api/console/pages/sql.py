@@ -33,9 +33,15 @@ from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.layout import KEY_TEXT, VALUE_TEXT
 from log_tables.limits import KIB, MIB
-from log_tables.sql.query_request import AnswerColumn, FrameKind, QueryRequest, QueryResult, TablesRead
+from log_tables.sql.query_request import (
+    AnswerColumn,
+    FrameKind,
+    QueryRequest,
+    QueryResult,
+    TableAccess,
+    TablesRead,
+)
 from log_tables.sql.system_tables import AUDIT_TABLE, LAG_TABLE, OFFSETS_TABLE, RUNS_TABLE, SYSTEM_TABLES
-from log_tables.sql.table_access import TableAccess
 from log_tables.sql.topic_files import SCAN_SCHEMA
 
 router = APIRouter(prefix="/console/sql", include_in_schema=False, route_class=PageRoute)

@@ -9,7 +9,7 @@ from api.client_topics import know_names, known_topic_to_read, refreshed_topic, 
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import NO_LEADER_EPOCH, Door
 from api.kafka.clients.errors import ErrorCode, error_code
-from api.kafka.protocol.messages.list_offsets import (
+from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

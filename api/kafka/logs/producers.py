@@ -9,7 +9,7 @@ import asyncio
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode
-from api.kafka.protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+from api.kafka.protocol.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 from log_tables.limits import BRIEF_PRODUCER_ID_MIN, ONCE_PRODUCER_ID_MIN
 
 EPOCH_MAX = 2**15 - 2

@@ -3,8 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from coordinator.access.export.iam_condition import iam_bindings
-from coordinator.access.export.iam_policy import iam_policies
+from coordinator.access.export.iam_policy import iam_bindings, iam_policies
 from coordinator.access.export.posix_acl import posix_script
 from coordinator.access.export.read_access import read_access
 from log_tables.cluster.acl import Acl

@@ -10,12 +10,12 @@ import pytest
 from api.kafka.clients.access import rule_of
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.apis import APIS, Api
-from api.kafka.protocol.messages.list_offsets import (
+from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.limits import AUTO_CREATED_MAX, KAFKA_NAMES_MAX

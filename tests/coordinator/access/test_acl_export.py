@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.access.export.acl_export import exported
-from coordinator.access.export.iam_condition import OPERATORS_MAX
+from coordinator.access.export.iam_policy import OPERATORS_MAX
 from log_tables import layout
 from log_tables.cluster.acl import Acl, Operation, PatternType, Permission, ResourceType
 from log_tables.cluster.admin.topic_admin import create_topic

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from api.gateway import Gateway
 from api.process.server import open_gateway
-from api.v2.tail import wait_for_records
+from api.v2.event_stream import wait_for_records
 from ingest.settings import Settings
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.topic_admin import create_topic, delete_topic

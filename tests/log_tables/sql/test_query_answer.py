@@ -14,9 +14,15 @@ from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.sql.query_answer import answer, failure, opened
-from log_tables.sql.query_request import FrameKind, QueryFailure, QueryRequest, QueryResult, RootRequest
+from log_tables.sql.query_request import (
+    FrameKind,
+    QueryFailure,
+    QueryRequest,
+    QueryResult,
+    RootRequest,
+    TableAccess,
+)
 from log_tables.sql.system_tables import SYSTEM_TABLES
-from log_tables.sql.table_access import TableAccess
 from log_tables.store.store import open_store
 from tests.kit.groups import commit
 

@@ -20,10 +20,10 @@ from log_tables.sql.query_request import (
     QueryRequest,
     QueryResult,
     RootRequest,
+    TableAccess,
     frame,
 )
 from log_tables.sql.server import OUT_OF_MEMORY
-from log_tables.sql.table_access import TableAccess
 from log_tables.store.store import open_store
 from tests.kit.support import S3Server
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from log_tables.store.file_system import file_system, keeps_order
-from log_tables.store.store import Durability, open_store
+from log_tables.store.store import Durability, file_system, keeps_order, open_store
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 

@@ -1,4 +1,7 @@
-"""Produce: record batches for partitions. Topics have ids from version 13 on (KIP-516)."""
+"""Produce: record batches for partitions. Topics have ids from version 13 on (KIP-516).
+
+InitProducerId: the id and the epoch of a producer (KIP-98, KIP-360).
+"""
 
 from typing import Annotated
 
@@ -79,3 +82,23 @@ class ProduceResponse(Message):
     responses: list[TopicProduceResponse] = []
     throttle_time_ms: Int32 = 0
     node_endpoints: Annotated[list[NodeEndpoint], Versions(10), Tagged(0)] = []
+
+
+class InitProducerIdRequest(Message):
+    versions = Versions(0, 5)
+    first_flexible = 2
+
+    transactional_id: str | None = ""
+    transaction_timeout_ms: Int32 = 0
+    producer_id: Annotated[Int64, Versions(3)] = -1
+    producer_epoch: Annotated[Int16, Versions(3)] = -1
+
+
+class InitProducerIdResponse(Message):
+    versions = Versions(0, 5)
+    first_flexible = 2
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id: Int64 = -1
+    producer_epoch: Int16 = 0

@@ -9,11 +9,11 @@ import pytest
 
 from api.kafka.clients.door import WARNINGS_MAX, RefusalLog
 from api.kafka.clients.errors import ErrorCode
-from api.kafka.protocol.messages.coordinator import FindCoordinatorRequest
 from api.kafka.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
+    FindCoordinatorRequest,
     LeaveGroupRequest,
     ListGroupsRequest,
     MemberIdentity,

@@ -12,7 +12,7 @@ from api.kafka.protocol.messages.cluster import (
     TopicRequest,
 )
 from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from api.kafka.protocol.messages.producers import InitProducerIdRequest
+from api.kafka.protocol.messages.produce import InitProducerIdRequest
 from tests.kit.kafka import KafkaGateway
 from tests.kit.kafka_asking import Asker
 from tests.kit.kafka_groups import unique

@@ -27,8 +27,7 @@ from pyspark.sql.types import (
 )
 
 from lakelog.spark.sink.options import parse_sink
-from lakelog.spark.sink.publish import REMEMBERED_BATCHES, of_micro_batch
-from lakelog.spark.sink.sink import BatchSink, StreamSink
+from lakelog.spark.sink.sink import REMEMBERED_BATCHES, BatchSink, StreamSink, of_micro_batch
 from lakelog.spark.sink.task import BATCH_GROUP, StagedRows, stage_rows
 from log_tables.clock import SystemClock
 from log_tables.errors import (
