@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import closing
 from functools import wraps
@@ -14,7 +14,7 @@ import httpx
 from lakelog.client import DEFAULT_URL
 from lakelog.client.calls import Calls
 from lakelog.client.credential import Credential
-from lakelog.client.request import Call, Request, checked_url, failure, http_options, once, refusal
+from lakelog.client.request import Call, Request, checked_url, failure, http_options, refusal
 from log_tables.clock import Clock, ManualClock, SystemClock
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ class AsyncClient:
     acls = _performed(Calls.acls)
     create_acls = _performed(Calls.create_acls)
     delete_acls = _performed(Calls.delete_acls)
+    request = _performed(Calls.request)
+    post = _performed(Calls.post)
 
     async def read(
         self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
@@ -126,19 +128,6 @@ class AsyncClient:
         finally:
             if ahead is not None:
                 ahead.cancel()
-
-    async def request(
-        self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
-    ) -> httpx.Response:
-        """One request, not repeated, as `Client.request`."""
-        wait_s = self.timeout_s if timeout_s is None else timeout_s
-        return await self.perform(once(Request(method, path, wait_s, options)))
-
-    async def post(
-        self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float | None = None
-    ) -> httpx.Response:
-        """POST `content` to `path`, once: the caller decides what a repeat means. Raises as `request`."""
-        return await self.request("POST", path, timeout_s=timeout_s, content=content, headers=dict(headers))
 
     async def perform(self, call: Call[Result]) -> Result:
         """Make a call: send its requests, let its pauses pass. Returns its result."""

@@ -26,15 +26,8 @@ FOLLOW_MS = 10_000
 _RETRIED_S = 30.0
 """How long a request that the gateway asks to repeat is repeated."""
 
-_ACL_FIELDS = (
-    "resource_type",
-    "resource_name",
-    "pattern_type",
-    "principal",
-    "host",
-    "operation",
-    "permission",
-)
+_ACL = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
+"""The fields of an ACL in version 3."""
 
 OffsetsOf = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 """An offset for each of some partitions."""
@@ -232,19 +225,9 @@ class Calls:
         Raises UnknownGroup.
         """
         found = yield from self._list(f"consumer-groups/{quoted(group_id)}/lags")
-        return [
-            Lag(
-                each["topic_name"],
-                each["partition_id"],
-                each["current_offset"],
-                each["log_end_offset"],
-                each["lag"],
-                each["lag_seconds"],
-                each["lag_bytes"],
-                each["consumer_id"],
-            )
-            for each in found
-        ]
+        place, ends = ("topic_name", "partition_id"), ("current_offset", "log_end_offset")
+        lag = ("lag", "lag_seconds", "lag_bytes", "consumer_id")
+        return [Lag(*(each[name] for name in (*place, *ends, *lag))) for each in found]
 
     def group_offsets(self, group_id: str) -> Call[dict[TopicPartition, int]]:
         """The offsets of the next records that a group reads, as committed. Raises UnknownGroup."""
@@ -291,6 +274,23 @@ class Calls:
         """
         found = yield from self._v3("DELETE", "acls", params=named)
         return [_acl(each) for each in found["data"]]
+
+    def request(
+        self, /, method: str, path: str, *, timeout_s: float | None = None, **options: Any
+    ) -> Call[httpx.Response]:
+        """One request, not repeated: the caller decides what a repeat means. `options` are httpx's.
+
+        Raises as every method does.
+        """
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
+        answer: httpx.Response = yield Request(method, path, wait_s, options)
+        return answer
+
+    def post(
+        self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float | None = None
+    ) -> Call[httpx.Response]:
+        """POST `content` to `path`, once: the caller decides what a repeat means. Raises as `request`."""
+        return self.request("POST", path, timeout_s=timeout_s, content=content, headers=dict(headers))
 
     def _list(self, path: str) -> Call[list[dict[str, Any]]]:
         """The items of a v3 collection."""
@@ -345,7 +345,7 @@ def _group(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _acl(found: Mapping[str, Any]) -> dict[str, str]:
-    return {name: found[name] for name in _ACL_FIELDS}
+    return {name: found[name] for name in _ACL}
 
 
 def _partition(topic: str, partition: int, what: str) -> str:

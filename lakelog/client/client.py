@@ -2,7 +2,7 @@
 
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from functools import partial, wraps
@@ -21,7 +21,6 @@ from lakelog.client.request import (
     checked_url,
     failure,
     http_options,
-    once,
     quoted,
     refusal,
 )
@@ -112,6 +111,8 @@ class Client:
     acls = _performed(Calls.acls)
     create_acls = _performed(Calls.create_acls)
     delete_acls = _performed(Calls.delete_acls)
+    request = _performed(Calls.request)
+    post = _performed(Calls.post)
 
     def read(
         self, topic: str, partition: int, offset: int | str = "earliest", *, follow: bool = False
@@ -144,22 +145,6 @@ class Client:
             if ahead is None and not follow:
                 return
             got = read_on(got.next_offset) if ahead is None else ahead.result()
-
-    def request(
-        self, method: str, path: str, *, timeout_s: float | None = None, **options: Any
-    ) -> httpx.Response:
-        """One request, not repeated: the caller decides what a repeat means. `options` are httpx's.
-
-        Raises as every method does.
-        """
-        wait_s = self.timeout_s if timeout_s is None else timeout_s
-        return self.perform(once(Request(method, path, wait_s, options)))
-
-    def post(
-        self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float | None = None
-    ) -> httpx.Response:
-        """POST `content` to `path`, once: the caller decides what a repeat means. Raises as `request`."""
-        return self.request("POST", path, timeout_s=timeout_s, content=content, headers=dict(headers))
 
     def perform(self, call: Call[Result]) -> Result:
         """Make a call: send its requests, let its pauses pass. Returns its result."""

@@ -60,12 +60,6 @@ Its maker closes it.
 """
 
 
-def once(request: Request) -> Call[httpx.Response]:
-    """A call that is one request, not repeated."""
-    answer: httpx.Response = yield request
-    return answer
-
-
 def failure(url: str, method: str, error: Exception) -> Exception:
     """The error of a request to which no answer came: httpx's as one of ours, any other as it is."""
     if not isinstance(error, httpx.HTTPError | httpx.InvalidURL):

@@ -1,9 +1,7 @@
 """An idempotent producer for programs on an event loop, and the dispatch that sends in tasks of it."""
 
 import asyncio
-import logging
 import math
-import warnings
 from collections.abc import Callable, Generator
 from contextlib import nullcontext
 from types import TracebackType
@@ -14,16 +12,13 @@ import httpx
 
 from lakelog.client.async_client import AsyncClient
 from lakelog.client.producer.accumulator import SENDERS_MAX, Accumulator, ProducerConfig
-from lakelog.client.producer.common_producer import CommonProducer
+from lakelog.client.producer.common_producer import CommonProducer, warn_unclosed
 from lakelog.client.producer.delivery import BatchResult, Handle, RecordMetadata
 from lakelog.client.producer.outgoing import Headers, TopicMetadata
 from lakelog.client.producer.partition_queue import PartitionQueue
 from lakelog.client.producer.sender import Sender
 from log_tables.clock import Clock
-from log_tables.counts import counted
 from log_tables.errors import LakelogError
-
-_log = logging.getLogger(__name__)
 
 
 def resolved(result: BatchResult) -> "asyncio.Future[None]":
@@ -232,11 +227,4 @@ class AsyncProducer(CommonProducer[httpx.AsyncBaseTransport]):
 def _abandoned(accumulator: Accumulator) -> None:
     """Somebody has let go of a producer, or the process ends, before it was closed."""
     waiting = sum(batch.result.records for queue in accumulator.queues.values() for batch in queue.batches)
-    warnings.warn(
-        "a lakelog.AsyncProducer was not closed; use it in an async with block", ResourceWarning, stacklevel=2
-    )
-    if waiting:
-        _log.error(
-            "a producer was not closed, and %s in it may be lost; close it, or use it in an async with block",
-            counted(waiting, "record"),
-        )
+    warn_unclosed("AsyncProducer", "an async with block", waiting)

@@ -1,6 +1,8 @@
 """A producer apart from its face: settings, serializers, the checks before a gateway is asked."""
 
+import logging
 import ssl
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
@@ -12,10 +14,13 @@ from lakelog.client.producer.accumulator import Accumulator, ProducerConfig
 from lakelog.client.producer.outgoing import check_target
 from lakelog.client.serializers import Serializer
 from log_tables.clock import Clock, SystemClock
+from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
 from log_tables.limits import MIB
 
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
+
+_log = logging.getLogger(__name__)
 
 
 class CommonProducer(ABC, Generic[Transport]):
@@ -72,3 +77,13 @@ class CommonProducer(ABC, Generic[Transport]):
         if value is not None and self._value_serializer is not None:
             value = self._value_serializer(value)
         return value, key
+
+
+def warn_unclosed(kind: str, block: str, waiting: int) -> None:
+    """Say that a producer was not closed, and that so many records waiting in it may be lost."""
+    warnings.warn(f"a lakelog.{kind} was not closed; use it in {block}", ResourceWarning, stacklevel=3)
+    if waiting:
+        records = counted(waiting, "record")
+        _log.error(
+            "a producer was not closed, and %s in it may be lost; close it, or use it in %s", records, block
+        )

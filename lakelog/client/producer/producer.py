@@ -1,9 +1,7 @@
 """An idempotent producer: the object that a program holds, and the dispatch that sends in threads."""
 
-import logging
 import math
 import threading
-import warnings
 from types import TracebackType
 from typing import Any, Self
 from weakref import finalize
@@ -12,18 +10,15 @@ import httpx
 
 from lakelog.client.client import Client
 from lakelog.client.producer.accumulator import SENDERS_MAX, Accumulator, ProducerConfig
-from lakelog.client.producer.common_producer import CommonProducer
+from lakelog.client.producer.common_producer import CommonProducer, warn_unclosed
 from lakelog.client.producer.delivery import Delivery, RecordMetadata, check_may_wait
 from lakelog.client.producer.outgoing import Headers, TopicMetadata
 from lakelog.client.producer.partition_queue import PartitionQueue
 from lakelog.client.producer.sender import Sender
 from log_tables.clock import Clock
-from log_tables.counts import counted
 from log_tables.errors import LakelogError
 
 __all__ = ["Producer", "RecordMetadata"]
-
-_log = logging.getLogger(__name__)
 
 
 class Dispatch:
@@ -239,10 +234,4 @@ class Producer(CommonProducer[httpx.BaseTransport]):
 
 def _abandon(dispatch: Dispatch) -> None:
     """Somebody has let go of a producer, or the process ends, before it was closed."""
-    waiting = dispatch.abandon()
-    warnings.warn("a lakelog.Producer was not closed; use it in a with block", ResourceWarning, stacklevel=2)
-    if waiting:
-        _log.error(
-            "a producer was not closed, and %s in it may be lost; close it, or use it in a with block",
-            counted(waiting, "record"),
-        )
+    warn_unclosed("Producer", "a with block", dispatch.abandon())
