@@ -1,34 +1,28 @@
-"""A member's positions: where it goes on in each partition that it owns, and how far it was given records.
-
-Positions live in memory, as those of Kafka's consumers do: after a restart they begin again where the group
-last committed, or where the member was set to.
-"""
+"""A member's session: it does the steps of its polls, and applies its events to the group."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from coordinator.groups.events import Commit, Heartbeat, OffsetAndMetadata, Poll, Seek
+from coordinator.groups.sessions.session_state import Act, PollState, Position, SessionState, Step
 from coordinator.groups.sessions.shared_refresh import SharedRefresh
-from coordinator.groups.sessions.tail_follower import WAIT_LED_S, WAITS, TailFollower
+from coordinator.groups.sessions.tail_follower import WAIT_LED_S, TailFollower
 from coordinator.groups.shard import Shard
-from coordinator.groups.state.group import Group, Member
+from coordinator.groups.state.group import Group
 from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import Damaged, LakelogError, NotAssigned, OffsetOutOfRange, StoreUnavailable
-from log_tables.limits import READ_SEGMENTS_MAX
+from log_tables.errors import Damaged, LakelogError, NotAssigned, StoreUnavailable
 from log_tables.partition.partition import Partition
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.table.delta_log import topic_deleted
 from log_tables.topic_partition import TopicPartition
 
 Item = TypeVar("Item")
-
-_log = logging.getLogger(__name__)
+Trouble = Damaged | StoreUnavailable | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +43,6 @@ class PollResult:
     reads: list[PlannedRead]
 
 
-@dataclass(slots=True)
-class _Position:
-    topic_id: str
-    log: Partition
-    offset: int
-
-
 class ConsumerSession:
     """Used on the event loop. After a NotLeader, which every method may raise, it is void."""
 
@@ -73,11 +60,7 @@ class ConsumerSession:
         self._cluster, self._topics, self._tails = cluster, topics, tails
         self.shard, self._clock = shard, clock
         self._group_id, self._member_id = group_id, member_id
-        self._positions: dict[TopicPartition, _Position] = {}
-        self._given: dict[TopicPartition, int] = {}
-        self._auto_committed = clock.monotonic()
-        self._serial = 0
-        self._turn = 0
+        self._state = SessionState[Partition](group_id, member_id, clock.monotonic())
 
     async def poll(
         self,
@@ -95,57 +78,78 @@ class ConsumerSession:
         StoreUnavailable; Damaged when there is a partition that cannot be read, and nothing in the others;
         TopicDeleted when the group does not know yet that a topic is deleted.
         """
-        self._serial += 1
-        serial, pause_s, began = self._serial, WAITS.first_s, self._clock.boottime()
-        since = began  # the first refresh is newer; later ones are shared with other readers
+        group, now = self.shard.group(self._group_id), self._clock.boottime()
+        poll = self._state.begin(group, generation, max_bytes, deadline, readable, now)
         changed = asyncio.Event()
         self.shard.listen(self._group_id, changed)
         try:
-            while True:
-                changed.clear()
-                await self._acknowledge(generation)
-                damage = await self._refresh_logs(serial, since)
-                if self._serial == serial:
-                    await self._check_live(began)
-                member = self.shard.group(self._group_id).member(self._member_id)
-                if self._serial != serial or (generation is not None and generation < member.epoch):
-                    await self.shard.wait_durable(self._group_id)  # no generation is seen twice
-                    return PollResult(serial, member.epoch, [])
-                seen = self._high_watermarks()
-                reads = self._plan(max_bytes, readable)
-                left = deadline - self._clock.monotonic()
-                if _is_enough(reads, member.config.fetch_min_bytes) or left <= 0 or await ended():
-                    if damage is not None:
-                        if not reads:
-                            raise damage
-                        _log.error("a poll gives only what is in other partitions: %s", damage)
-                    return PollResult(serial, member.epoch, reads if self._serial == serial else [])
-                longest = min(WAIT_LED_S, _liveness_s(member))
-                pause_s = min(pause_s, longest)
-                await self._wait(changed, seen, min(left, longest, self._due_s(pause_s)))
-                since = self._clock.boottime() - pause_s / 2
-                pause_s = WAITS.after(pause_s)
+            while (step := self._next_step(poll)).act is not Act.GIVE:
+                await self._take(step, poll, changed, ended)
+            if poll.news:
+                # First durable, then answered: a client must not see a generation twice.
+                await self.shard.wait_durable(self._group_id)
+            reads = [PlannedRead(at, self._log(at), plan) for at, plan in poll.plans]
+            return PollResult(poll.serial, poll.member.epoch, reads)
         finally:
             self.shard.unlisten(self._group_id, changed)
 
-    def advance(self, serial: int, following: Mapping[TopicPartition, int]) -> None:
-        """The client was given the records of poll `serial` up to these offsets.
+    def _next_step(self, poll: PollState) -> Step:
+        return self._state.next_step(poll, self.shard.group(self._group_id), self._clock.monotonic())
 
-        Without effect when it has polled again since: it may have given up on that answer.
+    async def _take(
+        self, step: Step, poll: PollState, changed: asyncio.Event, ended: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Do a step of `poll`. At each await other requests come between, which `next_step` notices."""
+        match step.act:
+            case Act.ACKNOWLEDGE:
+                changed.clear()  # before the look at the group: a later change ends the wait
+                await self._acknowledge(poll.generation)
+            case Act.CHECK_TOPICS:
+                # After the refreshes: records of a topic that was deleted before the poll are not given.
+                await self._topics.refresh()
+                self._check_topics()
+            case Act.ASK_CLIENT:
+                # After the plans, before a wait: a client that has gone is not waited with.
+                poll.ended = await ended()
+            case Act.WAIT:
+                await self._wait(poll, changed)
+                # Refreshes of the last half of the wait will do: readers that began to wait at different
+                # times soon share them.
+                poll.since = self._clock.boottime() - poll.pause_s / 2
+            case _:
+                poll.damage = await self._refresh(step, poll) or poll.damage
+
+    async def _refresh(self, step: Step, poll: PollState) -> Trouble:
+        """Do a step that refreshes partitions. Returns the error of one that could not be read, which does
+        not keep others from being read.
         """
-        if serial != self._serial:
-            return
-        for at, offset in following.items():
-            position = self._positions.get(at)
-            if position is not None:
-                position.offset = offset
-                self._given[at] = offset
-        self._turn += 1
+        partitions = step.partitions or ()
+        if step.act is Act.OPEN:
+            return await self._open(poll, partitions)
+        logs = [self._log(at) for at in partitions]
+        match step.act:
+            case Act.REFRESH:
+                # Before the plans: they have what another gateway has answered before this poll began.
+                return _damage(await self._tails.refresh(logs, poll.since))
+            case Act.FOLLOW if self._tails.due_s(logs, WAIT_LED_S) <= 0:
+                # Also where nothing is appended: another gateway may have taken over.
+                return _damage(await self._tails.follow(logs, WAIT_LED_S))
+            case Act.CATCH_UP:
+                # After the shared refreshes, which do not wait for commits under way.
+                return await _in_threads(_catch_up, logs)
+            case Act.REACH:
+                # After all refreshes: they say where the local segments begin.
+                return await _in_threads(_reach, [self._state.positions[at] for at in partitions])
+        return None
+
+    def advance(self, serial: int, following: Mapping[TopicPartition, int]) -> None:
+        """The client was given the records of poll `serial` up to these offsets."""
+        self._state.advance(serial, following)
 
     @property
     def given(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets up to which the member was given records that it has not committed."""
-        return {at: OffsetAndMetadata(offset) for at, offset in self._given.items()}
+        return self._state.given
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], checked: bool = False) -> Group:
         """Commit these offsets; `checked` as in Commit. Raises NotAssigned, GroupNotEmpty, UnknownMember,
@@ -170,31 +174,23 @@ class ConsumerSession:
     def note_positions(self) -> None:
         """Have the group note the positions of this member. Raises NotLeader."""
         member = self.shard.group(self._group_id).member(self._member_id)
-        noted = {at: position.offset for at, position in self._positions.items() if at in member.owned}
+        noted = {at: each.offset for at, each in self._state.positions.items() if at in member.owned}
         if noted:
             self.shard.apply(self._group_id, Seek(self._member_id, noted))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget the positions in these partitions: the next poll begins where it should."""
-        self._serial += 1
-        self._drop(partitions)
-
-    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        for at in partitions:
-            self._positions.pop(at, None)
-            self._given.pop(at, None)
+        self._state.forget(partitions)
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """These offsets are committed: the records before them need no commit any longer."""
-        for at, committed in offsets.items():
-            if self._given.get(at) == committed.offset:
-                del self._given[at]
+        self._state.note_committed(offsets)
 
     def leave(self) -> None:
         """Leave in order: with auto-commit, commit what the member was given."""
-        group = self.shard.group(self._group_id)
-        if group.member(self._member_id).config.auto_commit:
-            self._auto_commit(group, lambda _at: True)
+        due = self._state.last_commit(self.shard.group(self._group_id))
+        if due:
+            self.commit(due)
 
     async def _acknowledge(self, generation: int | None) -> None:
         """Note that the client has processed its records, and let it take over partitions that are free."""
@@ -205,87 +201,32 @@ class ConsumerSession:
                 f"the consumer instance {before.id!r} has no subscription and no partitions; give "
                 "it one first"
             )
-        if before.config.auto_commit:
-            self._auto_commit_due(group, before, generation)
+        due = self._state.auto_commit(group, generation, self._clock.monotonic())
+        if due:
+            self.commit(due)  # before the poll gives up the partitions
         group = self.shard.apply(self._group_id, Poll(self._member_id, generation))
+        self._state.keep(before, group)
         member = group.member(self._member_id)
-        # Partitions that it did not own just now it may have lost and regained: others consumed in between.
-        self._drop(self._positions.keys() - (before.owned & member.owned))
-        self._drop([at for at, position in self._positions.items() if not _is_of(position, group, at)])
         if member.owned != before.owned or member.epoch != before.epoch:
+            # Before anything is read: who takes over begins where the owner before has durably committed.
             await self.shard.wait_durable(self._group_id)
 
-    def _auto_commit_due(self, group: Group, member: Member, generation: int | None) -> None:
-        now = self._clock.monotonic()
-        if now - self._auto_committed >= member.config.auto_commit_interval_ms / 1000:
-            self._auto_committed = now
-            self._auto_commit(group, lambda _at: True)
-        elif generation is None or generation >= member.epoch:
-            leaving = group.to_revoke(member)
-            if leaving:
-                self._auto_commit(group, leaving.__contains__)
-
-    def _auto_commit(self, group: Group, chosen: Callable[[TopicPartition], bool]) -> None:
-        member = group.member(self._member_id)
-        if member.assigned and not group.empty:
-            return  # the offsets belong to the subscribed members
-        due = {at: place for at, place in self.given.items() if at in member.owned and chosen(at)}
-        if due:
-            self.commit(due)
-
-    async def _refresh_logs(self, serial: int, since: float) -> Damaged | StoreUnavailable | None:
-        """Refresh the partitions, as of `since` or later, and open those that are new.
-
-        At each wait another request may come between: state from before does not count after. Returns the
-        error of a partition that could not be read, which does not keep others from being read.
-        """
-        damage: Damaged | StoreUnavailable | None = None
+    async def _open(self, poll: PollState, new: Sequence[TopicPartition]) -> Trouble:
+        opened: dict[TopicPartition, Partition] = {}
+        damage: Trouble = None
         group = self.shard.group(self._group_id)
-        owned = group.member(self._member_id).owned
-        new = [at for at in sorted(owned) if at not in self._positions]
-        if new:
-            opened: dict[TopicPartition, Partition] = {}
-            for some in batched(new):
-                found, trouble = await asyncio.to_thread(self._open, group, some)
-                opened, damage = opened | found, trouble or damage
-            if self._serial != serial:
-                return damage
-            self._open_at_start(opened)
-        damage = _damage(await self._tails.refresh(self._led_elsewhere(), since)) or damage
-        if self._tails.due_s(led := self._led_here(), WAIT_LED_S) <= 0:
-            damage = _damage(await self._tails.follow(led, WAIT_LED_S)) or damage
-        for position in self._positions.values():
-            position.log.check_live()  # another reader's refresh may have found that it is deleted
-        positions = self._positions.values()
-        beyond = [position.log for position in positions if position.offset > position.log.high_watermark]
-        if beyond:  # of a commit of this process under way that was read elsewhere
-            damage = await _in_threads(_refresh, beyond) or damage
-        far = [position for position in self._positions.values() if not position.log.reaches(position.offset)]
-        if far:
-            damage = await _in_threads(_reach, far) or damage
+        for some in batched(new):
+            # Before the other refreshes: what is opened is checked, and planned, in this look.
+            found, trouble = await asyncio.to_thread(self._opened, group, some)
+            opened, damage = opened | found, trouble or damage
+        self._state.place(poll, opened, self.shard.group(self._group_id))
         return damage
 
-    async def _check_live(self, began: float) -> None:
-        """Raise TopicDeleted if a topic with records to return was deleted before `began`.
-
-        For partitions led elsewhere `_refresh_logs` has found that. For partitions led here a commit since
-        then has found it. For others all polls of that time share one refresh of the metadata log, which must
-        begin now: this process may have been asleep since an earlier one.
-        """
-        ready = [position for at, position in self._positions.items() if self._has_records(at, position)]
-        if all(not position.log.leading or position.log.confirmed >= began for position in ready):
-            return
-        await self._topics.refresh()
-        for at, position in self._positions.items():
-            topic = self._cluster.cached_topic(at.topic)
-            if topic is None or topic.topic_id != position.topic_id:
-                raise topic_deleted(position.log.directory)
-
-    def _open(
+    def _opened(
         self, group: Group, new: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, Partition], Damaged | None]:
         """The partitions `new`, without those of deleted or re-created topics and those that are damaged; and
-        the damage, if any.
+        the damage, if any. Blocking.
         """
         opened, damage = {}, None
         for at in new:
@@ -302,117 +243,39 @@ class ConsumerSession:
                     damage = error
         return opened, damage
 
-    def _open_at_start(self, opened: Mapping[TopicPartition, Partition]) -> None:
-        """Set the positions in partitions that are new, but for those whose start is not noted yet."""
-        group = self.shard.group(self._group_id)
-        member = group.member(self._member_id)
-        starting = group.starting(member)
-        for at in sorted(opened.keys() & (member.owned - self._positions.keys())):
-            committed = group.committed(at)
-            offset = member.positions.get(at, None if committed is None else committed.offset)
-            if offset is None and at.topic not in starting:
-                offset = opened[at].log_start
-            if offset is not None:
-                self._positions[at] = _Position(group.topics[at.topic].topic_id, opened[at], offset)
+    def _log(self, at: TopicPartition) -> Partition:
+        return self._state.positions[at].log
 
-    def _plan(self, max_bytes: int, readable: Callable[[str], bool]) -> list[PlannedRead]:
-        """A share of `max_bytes` from every partition that has records, another one first each time."""
-        ready = [
-            at
-            for at, position in self._positions.items()
-            if readable(at.topic)
-            and self._has_records(at, position)
-            and position.log.reaches(position.offset)
-        ]
-        if not ready:
-            return []
-        turn = self._turn % len(ready)
-        share, segments = max(1, max_bytes // len(ready)), max(1, READ_SEGMENTS_MAX // len(ready))
-        reads = []
-        for at in (*ready[turn:], *ready[:turn]):
-            position = self._positions[at]
-            try:
-                plan = position.log.plan_read(position.offset, share, segments)
-            except OffsetOutOfRange:
-                continue  # records were deleted just now: the next poll goes by auto.offset.reset
-            if plan.segments:
-                reads.append(PlannedRead(at, position.log, plan))
-            else:
-                position.offset = plan.end
-        return reads
+    def _check_topics(self) -> None:
+        for at, position in self._state.positions.items():
+            topic = self._cluster.cached_topic(at.topic)
+            if topic is None or topic.topic_id != position.topic_id:
+                raise topic_deleted(position.log.directory)
 
-    def _has_records(self, at: TopicPartition, position: _Position) -> bool:
-        """Whether there are records to read, at a position that still exists."""
-        low, high = position.log.log_start, position.log.high_watermark
-        if not low <= position.offset <= high:
-            member = self.shard.group(self._group_id).member(self._member_id)
-            # At 0 it has had no record: the partition is one whose records are all for it.
-            there = high if member.latest and position.offset else low
-            _log.warning(
-                "group %s: offset %d of %s is out of range %d to %d; going on at %d (auto.offset.reset)",
-                *(self._group_id, position.offset, at, low, high, there),
-            )
-            position.offset = there
-        return position.offset < high
-
-    def _led_elsewhere(self) -> list[Partition]:
-        """The partitions led elsewhere: other processes append to them unnoticed."""
-        return [position.log for position in self._positions.values() if not position.log.leading]
-
-    def _led_here(self) -> list[Partition]:
-        """The partitions led here: their commits wake a poll, but a fence would go unnoticed."""
-        return [position.log for position in self._positions.values() if position.log.leading]
-
-    def _due_s(self, pause_s: float) -> float:
-        """Seconds until a partition is due for a refresh; those led elsewhere are every `pause_s`."""
-        due = (
-            self._tails.due_s(self._led_elsewhere(), pause_s),
-            self._tails.due_s(self._led_here(), WAIT_LED_S),
-        )
-        return max(0.0, min(due))
-
-    def _high_watermarks(self) -> list[tuple[Partition, int]]:
-        return [(position.log, position.log.high_watermark) for position in self._positions.values()]
-
-    async def _wait(
-        self, changed: asyncio.Event, seen: list[tuple[Partition, int]], timeout_s: float
-    ) -> None:
-        """Return when there are more records than `seen`, when the group changes, or after `timeout_s`."""
+    async def _wait(self, poll: PollState, changed: asyncio.Event) -> None:
+        """Return when there are more records than `poll.seen`, when the group changes, or in time."""
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(changed.set)
 
+        due_s = min(
+            self._tails.due_s(map(self._log, self._state.led(here=False)), poll.pause_s),
+            self._tails.due_s(map(self._log, self._state.led(here=True)), WAIT_LED_S),
+        )
         with ExitStack() as stack:
-            for partition, high_watermark in seen:
+            for at, high_watermark in poll.seen.items():
+                partition = self._log(at)
                 stack.callback(partition.on_commit(wake))
                 if partition.high_watermark != high_watermark:
                     changed.set()
             with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), timeout_s)
+                # After each log is listened to and compared: no commit falls between the two.
+                await asyncio.wait_for(changed.wait(), min(poll.timeout_s, max(0.0, due_s)))
 
 
-def _is_of(position: _Position, group: Group, at: TopicPartition) -> bool:
-    """Whether the topic of `at` is still the one that the position is in."""
-    topic = group.topics.get(at.topic)
-    return topic is not None and topic.topic_id == position.topic_id
-
-
-def _liveness_s(member: Member) -> float:
-    """The longest pause between two signs of life of a poll that waits, so that its member stays alive."""
-    return min(member.config.session_timeout_ms, member.config.max_poll_interval_ms) / 1000 / 3
-
-
-def _is_enough(reads: Sequence[PlannedRead], least_bytes: int) -> bool:
-    """Whether an answer has `least_bytes`, or as many as it can hold."""
-    full = any(reading.plan.end < reading.plan.high_watermark for reading in reads)
-    return bool(reads) and (full or sum(map(_bytes, reads)) >= least_bytes)
-
-
-async def _in_threads(
-    look: Callable[[Sequence[Item]], Damaged | StoreUnavailable | None], items: Sequence[Item]
-) -> Damaged | StoreUnavailable | None:
+async def _in_threads(look: Callable[[Sequence[Item]], Trouble], items: Sequence[Item]) -> Trouble:
     """Call `look` with all `items`, some at a time; returns the error of one of them."""
     damage = None
     for some in batched(items):
@@ -430,9 +293,9 @@ def _damage(troubles: Iterable[LakelogError]) -> Damaged | None:
     return damage
 
 
-def _refresh(partitions: Iterable[Partition]) -> Damaged | None:
+def _catch_up(partitions: Iterable[Partition]) -> Trouble:
     """Refresh `partitions`, after commits of this process that are under way; returns the damage of one of
-    them.
+    them. Blocking.
     """
     damage = None
     for partition in partitions:
@@ -443,21 +306,12 @@ def _refresh(partitions: Iterable[Partition]) -> Damaged | None:
     return damage
 
 
-def _reach(positions: Iterable[_Position]) -> Damaged | StoreUnavailable | None:
-    """Refresh from the remote root, so that plans need not; returns the error of one position."""
-    trouble: Damaged | StoreUnavailable | None = None
+def _reach(positions: Iterable[Position[Partition]]) -> Trouble:
+    """Refresh from the remote root, so that plans need not; returns the error of one position. Blocking."""
+    trouble: Trouble = None
     for position in positions:
         try:
             position.log.log_from(position.offset)
         except (Damaged, StoreUnavailable) as error:
             trouble = error
     return trouble
-
-
-def _bytes(reading: PlannedRead) -> int:
-    """About how many bytes of records one planned read returns."""
-    plan, total = reading.plan, 0
-    for segment in plan.segments:
-        taken = min(plan.end, segment.last_offset + 1) - max(plan.start, segment.base_offset)
-        total += segment.raw_bytes * taken // (segment.last_offset + 1 - segment.base_offset)
-    return max(1, total)

@@ -1,0 +1,318 @@
+"""The polls of a member as a pure state: its client gets the records in order, whatever comes between steps.
+
+Logs are values of the model, and nothing waits. Another gateway appends to some of them, members come and go,
+and offsets are reset between any two steps of a poll.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from msgspec import structs
+
+from coordinator.groups.events import (
+    Commit,
+    Join,
+    Leave,
+    OffsetAndMetadata,
+    Poll,
+    Subscribe,
+    Tick,
+)
+from coordinator.groups.sessions.session_state import Act, PollState, Step
+from log_tables.cluster.group_log import MemberConfig
+from log_tables.errors import Damaged, LakelogError, TopicDeleted
+from log_tables.topic_partition import TopicPartition
+from tests.kit.models import short_form
+from tests.kit.polled_session import AT, LAST, MEMBER, OTHER, PARTITIONS, Scene
+
+ANY = st.sampled_from(PARTITIONS)
+
+
+class Machine(RuleBasedStateMachine):
+    """Polls of one member, of which the last counts; and whatever may come between two of their steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scene = Scene(structs.replace(MEMBER, fetch_min_bytes=3))
+        self.polls: list[PollState] = []
+
+    @rule(timeout_s=st.sampled_from([0, 0.5, 30]), max_bytes=st.integers(1, 12), knows=st.booleans())
+    def poll(self, timeout_s: float, max_bytes: int, knows: bool) -> None:
+        if len(self.polls) < 3 and "m" in self.scene.group.members:
+            generation = self.scene.group.member("m").epoch if knows else None
+            self.polls.append(self.scene.begin(timeout_s, max_bytes, generation))
+
+    @precondition(lambda self: self.polls)
+    @rule(which=st.integers(0, 2), times=st.integers(1, 12))
+    def go_on(self, which: int, times: int) -> None:
+        """Some steps of a poll, to which nothing comes between."""
+        poll = self.polls[which % len(self.polls)]
+        for _ in range(times):
+            step = self.scene.next(poll)
+            if step.act is Act.GIVE:
+                if poll.serial != self.scene.session.serial:
+                    assert not poll.plans, "it is void"
+                self.scene.check_given(poll)
+                self.scene.give(poll)
+                self.polls.remove(poll)
+                return
+            self.scene.take(step, poll)
+
+    @precondition(lambda self: self.polls)
+    @rule(which=st.integers(0, 2))
+    def client_goes(self, which: int) -> None:
+        self.polls[which % len(self.polls)].ended = True
+
+    @rule(at=ANY, count=st.integers(1, 5))
+    def append(self, at: TopicPartition, count: int) -> None:
+        log = self.scene.logs[at]
+        log.end += count
+        if log.leading:
+            log.high_watermark, log.confirmed = log.end, self.scene.now
+
+    @rule(at=ANY)
+    def lead(self, at: TopicPartition) -> None:
+        """Leadership of the partition comes here, or goes."""
+        log = self.scene.logs[at]
+        log.leading = not log.leading
+        log.refresh(self.scene.now)
+
+    @rule(at=ANY, by=st.integers(1, 4))
+    def delete_records(self, at: TopicPartition, by: int) -> None:
+        log = self.scene.logs[at]
+        log.log_start = min(log.log_start + by, log.high_watermark)
+
+    @rule(at=ANY)
+    def tier(self, at: TopicPartition) -> None:
+        log = self.scene.logs[at]
+        log.remote, log.reached = log.high_watermark, False
+
+    @rule(at=ANY, part=st.floats(0, 1))
+    def reset(self, at: TopicPartition, part: float) -> None:
+        """Also to where this process does not know of records yet."""
+        self.scene.reset(at, int(self.scene.logs[at].end * part))
+
+    @rule()
+    def commit(self) -> None:
+        scene, owned = self.scene, self.scene.group.member("m").owned
+        offsets = {at: place for at, place in scene.session.given.items() if at in owned}
+        scene.happen(Commit("m", offsets, 0))
+        scene.session.note_committed(offsets)
+        assert not scene.session.given.keys() & offsets.keys()
+
+    @rule(name=st.sampled_from(["n", "o"]))
+    def another_member(self, name: str) -> None:
+        if name in self.scene.group.members:
+            self.scene.happen(Leave(name))
+        else:
+            self.scene.happen(Join(name, MEMBER))
+            self.scene.happen(Subscribe(name, frozenset({"t"})))
+
+    @rule(name=st.sampled_from(["n", "o"]))
+    def another_polls(self, name: str) -> None:
+        if name in self.scene.group.members:
+            self.scene.happen(Poll(name))
+
+    @rule(due=st.booleans())
+    def follow(self, due: bool) -> None:
+        self.scene.due = due
+
+    def teardown(self) -> None:
+        """Without others a poll ends, and then another one has all that there is."""
+        for poll in self.polls:
+            poll.ended = True
+            self.scene.steps(poll)
+            self.scene.give(poll)
+        for other in self.scene.group.members.keys() - {"m"}:
+            self.scene.happen(Leave(other))
+        for _ in range(3):
+            poll = self.scene.begin()
+            self.scene.steps(poll)
+            self.scene.give(poll)
+        assert self.scene.group.member("m").owned == {*PARTITIONS}
+        assert all(self.scene.place(at) == log.end for at, log in self.scene.logs.items())
+
+
+def test_a_client_is_given_its_records_in_order_whatever_comes_between() -> None:
+    run_state_machine_as_test(Machine, settings=short_form(100, 50))
+
+
+def filled(*, leading: bool = False, count: int = 4) -> Scene:
+    scene = Scene()
+    for log in scene.logs.values():
+        log.end, log.leading = count, leading
+    return scene
+
+
+def test_a_look_has_its_steps_in_order() -> None:
+    scene = filled()
+    scene.logs[AT].leading = True
+    assert scene.steps(scene.begin()) == [
+        Act.ACKNOWLEDGE,
+        Act.OPEN,
+        Act.REFRESH,
+        Act.FOLLOW,
+    ]
+    scene.logs[AT].confirmed, scene.due = 0, False
+    scene.logs[OTHER].remote = 4
+    scene.reset(LAST, 9)
+    scene.logs[LAST].leading = True
+    assert scene.steps(scene.begin()) == [
+        Act.ACKNOWLEDGE,
+        Act.OPEN,
+        Act.REFRESH,
+        Act.FOLLOW,
+        Act.CATCH_UP,
+        Act.REACH,
+        Act.CHECK_TOPICS,
+    ]
+
+
+def test_a_poll_that_is_void_gives_nothing_wherever_it_is() -> None:
+    """Another poll, or a reset, at each of its steps."""
+    ways: list[Callable[[Scene], object]] = [Scene.begin, lambda scene: scene.reset(AT, 0)]
+    for void in ways:
+        for place in range(5):
+            scene = filled()
+            poll = scene.begin(timeout_s=30)
+            for _ in range(place):
+                scene.take(scene.next(poll), poll)
+            void(scene)
+            assert scene.next(poll).act is Act.GIVE
+            assert poll.news
+            assert not poll.plans
+
+
+def test_a_client_that_does_not_know_its_generation_is_told_before_it_is_given_records() -> None:
+    scene = filled()
+    poll = scene.begin(generation=0)
+    scene.steps(poll)
+    assert poll.news
+    assert not poll.plans
+    assert poll.member.epoch > 0
+
+
+def test_a_client_is_told_of_a_generation_that_came_while_too_few_records_were_there() -> None:
+    scene = Scene(structs.replace(MEMBER, fetch_min_bytes=9))
+    scene.steps(scene.begin())
+    scene.logs[AT].end = 4
+    poll = scene.begin(timeout_s=30, generation=scene.group.member("m").epoch)
+
+    def joined(step: Step) -> None:
+        if step.act is Act.WAIT and "n" not in scene.group.members:
+            scene.happen(Join("n", MEMBER))
+            scene.happen(Subscribe("n", frozenset({"t"})))
+
+    scene.steps(poll, joined)
+    assert poll.news
+    assert not poll.plans
+
+
+def test_a_wait_ends_when_the_client_has_gone_or_time_is_over() -> None:
+    scene = Scene()
+    poll = scene.begin(timeout_s=1)
+    taken = scene.steps(poll)
+    assert taken.count(Act.WAIT) > 3
+    assert scene.now >= poll.deadline
+    poll = scene.begin(timeout_s=1)
+    poll.ended = True
+    assert Act.WAIT not in scene.steps(poll)
+
+
+def test_pauses_grow_until_the_member_would_be_late() -> None:
+    scene = Scene(MemberConfig(auto_offset_reset="earliest", session_timeout_ms=300, auto_commit=False))
+    poll, pauses = scene.begin(timeout_s=1), list[float]()
+    scene.steps(poll, lambda step: pauses.append(poll.pause_s) if step.act is Act.WAIT else None)
+    assert pauses == sorted(pauses)
+    assert pauses[0] < pauses[-1] == pytest.approx(0.1)
+
+
+def test_damage_is_an_error_where_nothing_else_is_given() -> None:
+    damage = Damaged("a segment is missing")
+    for count in (0, 4):
+        scene = filled(count=count)
+        poll = scene.begin()
+
+        def damaged(step: Step, poll: PollState = poll) -> None:
+            if step.act is Act.REFRESH:
+                poll.damage = damage
+
+        if count:
+            scene.steps(poll, damaged)
+            assert poll.plans
+        else:
+            with pytest.raises(LakelogError, match="a segment is missing"):
+                scene.steps(poll, damaged)
+
+
+def test_damage_of_an_earlier_look_is_forgotten() -> None:
+    scene = Scene()
+    poll = scene.begin(timeout_s=30)
+
+    def repaired(step: Step) -> None:
+        if step.act is Act.OPEN:
+            poll.damage = Damaged("it is being written")
+        elif step.act is Act.WAIT:
+            scene.logs[AT].end = 1
+
+    scene.steps(poll, repaired)
+    assert [at for at, _ in poll.plans] == [AT]
+
+
+def test_a_topic_that_is_known_to_be_deleted_ends_the_poll() -> None:
+    scene = filled()
+    scene.steps(scene.begin())
+    scene.logs[AT].deleted = True
+    with pytest.raises(TopicDeleted):
+        scene.steps(scene.begin())
+
+
+def test_each_partition_comes_first_in_turn() -> None:
+    scene, first = filled(), []
+    for _ in range(3):
+        poll = scene.begin(max_bytes=3)
+        scene.steps(poll)
+        scene.give(poll)
+        first.append(poll.plans[0][0])
+    assert {*first} == {*PARTITIONS}
+
+
+def test_auto_commit_is_all_each_interval_and_else_what_is_given_up() -> None:
+    config = MemberConfig(auto_offset_reset="earliest", auto_commit=True, auto_commit_interval_ms=5_000)
+    scene = Scene(config)
+    for log in scene.logs.values():
+        log.end = 4
+    poll = scene.begin()
+    scene.steps(poll)
+    scene.give(poll)
+    session, given = scene.session, {at: OffsetAndMetadata(4) for at in PARTITIONS}
+    assert session.auto_commit(scene.group, None, scene.now) == {}
+    scene.happen(Join("n", MEMBER))
+    scene.happen(Subscribe("n", frozenset({"t"})))
+    leaving = scene.group.to_revoke(scene.group.member("m"))
+    assert leaving
+    epoch = scene.group.member("m").epoch
+    assert session.auto_commit(scene.group, epoch - 1, scene.now) == {}, "it does not know yet"
+    assert session.auto_commit(scene.group, epoch, scene.now).keys() == leaving
+    assert session.auto_commit(scene.group, epoch - 1, scene.now + 5) == given
+    assert session.auto_commit(scene.group, epoch - 1, scene.now + 6) == {}
+    assert session.last_commit(scene.group) == given
+    session.note_committed(given)
+    assert session.last_commit(scene.group) == {}
+
+
+def test_a_member_that_did_not_poll_goes_on_where_the_group_has_committed() -> None:
+    """It has its partitions again, which others may have had meanwhile."""
+    scene = Scene(MemberConfig(auto_offset_reset="earliest", auto_commit=False, max_poll_interval_ms=5_000))
+    scene.logs[AT].end = 4
+    poll = scene.begin()
+    scene.steps(poll)
+    scene.give(poll)
+    scene.now += 6
+    scene.happen(Tick(0))
+    assert not scene.group.member("m").owned
+    poll = scene.begin()
+    scene.steps(poll)
+    assert [(at, plan.start) for at, plan in poll.plans] == [(AT, 0)]
