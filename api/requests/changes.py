@@ -1,12 +1,8 @@
-"""The routes that change something, so that each change is audited: once, where the client has spoken.
+"""The audit of routes that change something: each change once, where the client has spoken."""
 
-Every route that is no GET is in one of the tables below; one that is in none cannot be made, as with the
-rules of access.
-"""
-
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from fastapi.exceptions import RequestValidationError
@@ -18,6 +14,7 @@ from starlette.types import Scope
 from api.errors import INTERNAL, code_of, error_code_of
 from api.requests.access import caller_of
 from api.requests.route_gateway import gateway
+from api.requests.rules import Change
 from log_tables.cluster.acl import CLUSTER_NAME, ResourceType
 from log_tables.errors import AccessDenied, LakelogError
 
@@ -30,16 +27,6 @@ _FACTS = "lakelog.facts"
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class Change(NamedTuple):
-    """An operation, by Kafka's name, on the resource that the path parameter `named` names; without one its
-    name stands in the body, and the handler says it (`Caller.changing`).
-    """
-
-    operation: str
-    resource_type: ResourceType
-    named: str = ""
-
-
 class _Offset(msgspec.Struct):
     topic: str
     partition: int
@@ -48,70 +35,6 @@ class _Offset(msgspec.Struct):
 
 class _Offsets(msgspec.Struct):
     offsets: list[_Offset]
-
-
-_V3 = "/v3/clusters/{cluster_id}"
-_V3_TOPIC = f"{_V3}/topics/{{topic}}"
-_V2_GROUP, _V2_INSTANCE = "/consumers/{group}", "/consumers/{group}/instances/{instance}"
-_PARTITION = "/topics/{topic}/partitions/{partition}"
-
-_CREATE_TOPIC = Change("CreateTopics", ResourceType.TOPIC)
-_DELETE_TOPIC = Change("DeleteTopics", ResourceType.TOPIC, "topic")
-_CREATE_ACLS, _DELETE_ACLS = (Change(name, ResourceType.CLUSTER) for name in ("CreateAcls", "DeleteAcls"))
-
-CHANGES: dict[str, Change] = {
-    "POST /topics": _CREATE_TOPIC,
-    "DELETE /topics/{topic}": _DELETE_TOPIC,
-    f"DELETE {_PARTITION}/records": Change("DeleteRecords", ResourceType.TOPIC, "topic"),
-    f"DELETE {_V2_GROUP}": Change("DeleteGroups", ResourceType.GROUP, "group"),
-    f"PUT {_V2_GROUP}/offsets": Change("AlterConsumerGroupOffsets", ResourceType.GROUP, "group"),
-    f"POST {_V3}/topics": _CREATE_TOPIC,
-    f"PATCH {_V3_TOPIC}": Change("CreatePartitions", ResourceType.TOPIC, "topic"),
-    f"DELETE {_V3_TOPIC}": _DELETE_TOPIC,
-    f"POST {_V3_TOPIC}/configs:alter": Change("AlterConfigs", ResourceType.TOPIC, "topic"),
-    f"POST {_V3}/acls": _CREATE_ACLS,
-    f"POST {_V3}/acls:batch": _CREATE_ACLS,
-    f"DELETE {_V3}/acls": _DELETE_ACLS,
-}
-"""By method and path. A GET changes nothing."""
-
-OF_DATA: frozenset[str] = frozenset(
-    (
-        "POST /topics/{topic}",
-        "POST /topics/{topic}/values",
-        f"POST {_PARTITION}",
-        f"POST {_V2_GROUP}",
-        f"POST {_V2_GROUP}/transactions",
-        f"DELETE {_V2_INSTANCE}",
-        f"POST {_V2_INSTANCE}/heartbeat",
-        f"POST {_V2_INSTANCE}/subscription",
-        f"DELETE {_V2_INSTANCE}/subscription",
-        f"POST {_V2_INSTANCE}/assignments",
-        f"POST {_V2_INSTANCE}/offsets",
-        f"POST {_V2_INSTANCE}/positions",
-        f"POST {_V2_INSTANCE}/positions/beginning",
-        f"POST {_V2_INSTANCE}/positions/end",
-        f"POST {_V2_INSTANCE}/transactions",
-        f"POST {_V3_TOPIC}/records",
-        f"POST {_V3_TOPIC}/records:batch",
-        "POST /console/sql",
-    )
-)
-"""Routes by which records come and go: of these the first access of an hour is audited."""
-
-
-OF_SESSIONS: frozenset[str] = frozenset(("POST /console/login", "POST /console/logout"))
-"""Routes that change nothing but a cookie. A refused credential is audited where it is refused."""
-
-
-def change_of(methods: Collection[str], path: str) -> Change | None:
-    """The change that a route makes; None for a GET, and for one of OF_DATA or OF_SESSIONS.
-
-    Raises LookupError for all others.
-    """
-    (method,) = methods
-    route = f"{method} {path}"
-    return None if method == "GET" or route in {*OF_DATA, *OF_SESSIONS} else CHANGES[route]
 
 
 def note_offsets(scope: Scope, body: bytes) -> None:

@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.decimals import decimal
 from api.errors import answer_to
-from api.requests.access import Rule, admit
+from api.requests.access import admit
+from api.requests.rules import Rule
 from api.requests.strict import StrictRoute, check_names, not_a_number
 from log_tables.errors import LakelogError
 

@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.decimals import decimal
-from api.requests.access import admit, names_counted, rule_of
-from api.requests.changes import audited, change_of
+from api.requests.access import admit, names_counted
+from api.requests.changes import audited
+from api.requests.rules import Rule, rule_of
 from api.requests.strict_body import with_content
 from log_tables.errors import InvalidArgument
 
@@ -27,12 +28,11 @@ class StrictRoute(APIRoute):
     its rule of access.
     """
 
-    def __init__(self, path: str, *given: Any, **named: Any) -> None:
-        super().__init__(path, *given, **named)
-        self.rule = rule_of(self.methods or set(), path)
+    rule: Rule
 
     def get_route_handler(self) -> _Handler:
-        handle = audited(self.inner_handler(), change_of(self.methods or (), self.path))
+        self.rule = rule_of(self.methods or (), self.path)
+        handle = audited(self.inner_handler(), self.rule.change)
 
         async def admitted(request: Request) -> Response:
             admit(request.scope, self.rule)

@@ -11,8 +11,8 @@ import pytest
 
 from api.process.app import create_app
 from api.process.server import open_gateway
-from api.requests.access import RULES
 from api.requests.body import brings_records
+from api.requests.rules import RULES
 from ingest.settings import Settings
 from log_tables.cluster.access_record import Quota, quota_record
 from log_tables.cluster.acl import Operation
@@ -123,7 +123,7 @@ def test_a_number_of_partitions_that_cannot_be_pays_no_debt(
 def test_every_route_that_writes_records_is_metered(tmp_path: Path) -> None:
     app = create_app(open_gateway(Settings(data=str(tmp_path)), "http://test"))
     for method, path in routes(app):
-        operations = {each.operation for each in RULES[f"{method} {path}"]}
+        operations = {each.operation for each in RULES[f"{method} {path}"].needs}
         scope = {"method": method, "path": path.replace("{", "").replace("}", "")}
         assert brings_records(scope) == (Operation.WRITE in operations), (method, path)
 

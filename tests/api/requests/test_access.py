@@ -13,7 +13,8 @@ from fastapi import FastAPI
 
 from api.process.app import create_app
 from api.process.server import open_gateway
-from api.requests.access import PUBLIC_PATHS, RULES, rule_of
+from api.requests.access import PUBLIC_PATHS
+from api.requests.rules import RULES, rule_of
 from api.requests.strict import StrictRoute
 from ingest.settings import Settings
 from log_tables.cluster.acl import Operation, ResourceType
@@ -127,7 +128,7 @@ def test_every_route_that_names_no_topic_goes_by_its_rule(world: World, app: Fas
             code = error_code(world.client.request(method, path, headers=headers))
             assert code == (0 if public else UNAUTHENTICATED), (method, path)
         code = error_code(world.client.request(method, path, headers=kind | bearer(world.nobody)))
-        assert (code == UNAUTHORIZED) == bool(rule_of({method}, route)), (method, path, code)
+        assert (code == UNAUTHORIZED) == bool(rule_of({method}, route).needs), (method, path, code)
         code = error_code(world.client.request(method, path, headers=kind | bearer(world.able)))
         assert code not in (UNAUTHENTICATED, UNAUTHORIZED), (method, path)
 
@@ -207,7 +208,7 @@ async def refused(here: Served, app: FastAPI, cluster_id: str) -> int:
     for method, route in routes(app):
         kind = {"Content-Type": "application/json"} if method in ("POST", "PUT", "PATCH") else {}
         path = without_topic(app, method, route, cluster_id)
-        if path is not None and rule_of({method}, route):
+        if path is not None and rule_of({method}, route).needs:
             assert "canary" in (await here.client.request(method, path, headers=kind)).text, (method, path)
             tried += 1
         for request in requests_of(app, method, route, cluster_id):

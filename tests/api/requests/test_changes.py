@@ -14,8 +14,8 @@ from fastapi import FastAPI
 
 from api.process.app import create_app
 from api.process.server import open_gateway
-from api.requests.access import PUBLIC_PATHS, RULES, rule_of
-from api.requests.changes import CHANGES, OF_DATA, OF_SESSIONS, change_of
+from api.requests.access import PUBLIC_PATHS
+from api.requests.rules import RULES, Rule, rule_of
 from coordinator.access.audit import Audit
 from ingest.settings import Settings
 from log_tables.cluster.audit_record import AuditKind, AuditRecord
@@ -31,6 +31,7 @@ ACL = {
     "operation": "READ",
     "permission": "ALLOW",
 }
+CHANGES = {route: rule.change for route, rule in RULES.items() if rule.change is not None}
 BODIES: dict[str, Any] = {"/acls": ACL, "/acls:batch": {"data": [ACL]}}
 """What a change takes whose route names no topic, by the end of its path."""
 QUERIES = {"/acls": "?resource_type=ANY&pattern_type=ANY&operation=ANY&permission=ANY"}
@@ -43,17 +44,12 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
 
 
 def test_every_route_that_is_no_get_is_a_change_or_one_of_data() -> None:
-    assert {route for route in RULES if not route.startswith("GET ")} == (
-        CHANGES.keys() | OF_DATA | OF_SESSIONS
-    )
-    assert not CHANGES.keys() & OF_DATA
-    assert not (CHANGES.keys() | OF_DATA) & OF_SESSIONS
-    assert {change_of({"GET"}, "/topics"), change_of({"POST"}, "/topics/{topic}")} == {None}
-
-
-def test_a_change_that_is_in_no_table_cannot_be_made() -> None:
-    with pytest.raises(LookupError):
-        change_of({"POST"}, "/new")
+    for route, rule in RULES.items():
+        method, path = route.split(" ")
+        assert rule_of({method}, path) is rule, route
+        assert (rule.does is None) == (method == "GET"), route
+    with pytest.raises(LookupError, match="POST /new"):
+        rule_of({"POST"}, "/new", {"POST /new": Rule()})
 
 
 def every_request(app: FastAPI, cluster_id: str) -> Iterator[Request]:
@@ -105,7 +101,7 @@ def test_each_request_has_the_event_that_it_should(tmp_path: Path, app: FastAPI)
         assert [each.kind for each in events] == ([] if public else [AuditKind.REFUSAL]), request
         status, events = await events_of(here, request, topic, nobody)
         assert [each.kind for each in events] == ([AuditKind.DENIAL] if status == 403 else []), request
-        assert status == 403 or not rule_of({request.method}, request.route), request
+        assert status == 403 or not rule_of({request.method}, request.route).needs, request
         status, events = await events_of(here, request, topic, admin)
         told = [each for each in events if each.kind is AuditKind.CHANGE]
         assert all(each.kind in (AuditKind.CHANGE, AuditKind.ACCESS) for each in events), request
