@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from lakelog.client.request import ARROW, Call, Request, quoted
-from lakelog.client.retry import Retry
+from lakelog.client.request import ARROW, Call, Request, Retry, quoted
 from log_tables import errors
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, Unreachable

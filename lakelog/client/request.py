@@ -3,10 +3,11 @@
 A *call* is a generator. It yields each request, or the seconds to pause before the next one, is sent the
 answer or thrown the error, and returns its result. Where another call asks already, it yields a future that
 is done when that has found out. `Client` makes calls in a thread, `AsyncClient` on an event loop.
+`Retry` says when a request is repeated.
 """
 
 import ssl
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,6 +18,7 @@ import httpx
 
 from lakelog.client.credential import Credential
 from log_tables import errors
+from log_tables.clock import Clock
 from log_tables.error_codes import ERROR_CODES, INTERNAL
 from log_tables.errors import InvalidArgument, LakelogError, OutcomeUnknown, Unreachable
 
@@ -172,3 +174,42 @@ def _retry_after(answer: httpx.Response) -> dict[str, float]:
     """Retry-After, in seconds, where the answer has one."""
     text = answer.headers.get("Retry-After", "")
     return {"retry_after_s": float(text)} if text.isdecimal() else {}
+
+
+PAUSE_S = 0.1
+"""Between two attempts, where the gateway does not say how long."""
+
+Answer = TypeVar("Answer")
+MayRepeat = Callable[[LakelogError], bool]
+
+
+class Retry:
+    """Whether an attempt is repeated: for `timeout_s` after its first error, if `may_repeat` accepts it."""
+
+    def __init__(self, may_repeat: MayRepeat, timeout_s: float, clock: Clock) -> None:
+        self._may_repeat, self._timeout_s, self._clock = may_repeat, timeout_s, clock
+        self._deadline: float | None = None
+
+    def pause_s(self, error: LakelogError) -> float | None:
+        """The seconds before the next attempt; None: there is none."""
+        now_s = self._clock.monotonic()
+        if self._deadline is None:
+            self._deadline = now_s + self._timeout_s
+        pause_s = float(error.details.get("retry_after_s", PAUSE_S))
+        return pause_s if self._may_repeat(error) and now_s + pause_s <= self._deadline else None
+
+
+def retry(attempt: Callable[[], Answer], may_repeat: MayRepeat, timeout_s: float, clock: Clock) -> Answer:
+    """The result of `attempt`, tried again for `timeout_s` after its first error that `may_repeat` accepts.
+
+    Raises the first error that it does not accept, or the last one when the time is over.
+    """
+    again = Retry(may_repeat, timeout_s, clock)
+    while True:
+        try:
+            return attempt()
+        except LakelogError as error:
+            pause_s = again.pause_s(error)
+            if pause_s is None:
+                raise
+        clock.pause(pause_s)

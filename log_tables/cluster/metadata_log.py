@@ -13,8 +13,7 @@ import msgspec
 from log_tables.clock import Clock
 from log_tables.cluster.access_record import ACCESS_KEY, AccessRules, AccessTable, RuleRecord, decode_rule
 from log_tables.cluster.keyed_log import KeyedLog
-from log_tables.cluster.root_format import check_format, check_not_old
-from log_tables.cluster.root_location import check_finished
+from log_tables.cluster.root_location import check_finished, check_format, check_not_old
 from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import (
     AlreadyExists,

@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from log_tables.cluster.metadata_log import TopicRecord
-from log_tables.cluster.root_format import check_format, check_not_old
-from log_tables.cluster.root_location import check_finished
+from log_tables.cluster.root_location import check_finished, check_format, check_not_old
 from log_tables.cluster.topic import is_internal
 from log_tables.columns.declaration import Declaration
 from log_tables.errors import CorruptLog, InvalidArgument, LakelogError

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.versions import ApiVersionsRequest
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from api.kafka.protocol.messages import configs, incremental_configs
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,

@@ -5,10 +5,10 @@ allows none: what a record holds can never be run. In text of others nothing hid
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from markupsafe import Markup, escape
 from starlette.datastructures import URL
@@ -210,3 +210,24 @@ def _environment() -> "Environment":
     }
     made.globals |= {"file_url": file_url}
     return made
+
+
+Item = TypeVar("Item")
+
+PAGE_ITEMS = 50
+
+
+class ItemPage(NamedTuple, Generic[Item]):
+    """A page of a list: its items, its number from 1 on, how many there are, and of how many items."""
+
+    items: Sequence[Item]
+    page: int
+    pages: int
+    total: int
+
+
+def paged(items: Sequence[Item], page: int) -> ItemPage[Item]:
+    """The page with this number; the last one for a number that is too large."""
+    pages = max(1, -(-len(items) // PAGE_ITEMS))
+    page = min(page, pages)
+    return ItemPage(items[(page - 1) * PAGE_ITEMS : page * PAGE_ITEMS], page, pages, len(items))

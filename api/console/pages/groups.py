@@ -12,9 +12,8 @@ from starlette.responses import Response
 from api.console.cluster_index import ClusterState, PartitionState, behind_of
 from api.console.drawing.command import group_commands
 from api.console.drawing.curve import curve
-from api.console.drawing.page import duration, number, render
+from api.console.drawing.page import duration, number, paged, render
 from api.console.drawing.page_route import PageRoute
-from api.console.drawing.paging import paged
 from api.console.facts.gateways import told_by
 from api.console.pages.change import Change, ChangedValue, planned
 from api.console.state import console

@@ -9,9 +9,8 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.drawing.page import render
+from api.console.drawing.page import ItemPage, paged, render
 from api.console.drawing.page_route import PageRoute
-from api.console.drawing.paging import ItemPage, paged
 from api.console.processes.command_result import MaintenancePlan, maintenance_plan
 from api.console.state import console
 from api.gateway import Gateway

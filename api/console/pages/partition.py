@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from api.client_topics import describe_topic, listed_topic, with_partition
 from api.console.cluster_index import ClusterState
-from api.console.drawing.page import render
+from api.console.drawing.page import ItemPage, paged, render
 from api.console.drawing.page_route import PageRoute
-from api.console.drawing.paging import ItemPage, paged
 from api.console.facts import commit_layout, segment_layout
 from api.console.facts.segment_layout import KINDS, NotedOffset, PlannedRange
 from api.console.facts.table_commits import FoundCommit, commit_of, commit_page

@@ -8,9 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.cluster_index import GroupLag, PartitionState
-from api.console.drawing.page import render
+from api.console.drawing.page import ItemPage, paged, render
 from api.console.drawing.page_route import PageRoute
-from api.console.drawing.paging import ItemPage, paged
 from api.console.pages.topic_head import COLUMNS, GROUPS, PARTITIONS, SETTINGS, TopicHead, head_of
 from api.console.state import console
 from api.requests.access import Asked

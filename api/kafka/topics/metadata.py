@@ -18,7 +18,7 @@ from api.kafka.clients.changes import in_thread
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import NO_LEADER_EPOCH, Door
 from api.kafka.clients.errors import ErrorCode, said
-from api.kafka.protocol.messages.metadata import (
+from api.kafka.protocol.messages.cluster import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

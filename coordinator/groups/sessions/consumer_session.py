@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from coordinator.groups.events import Commit, Heartbeat, OffsetAndMetadata, Poll, Seek
 from coordinator.groups.sessions.session_state import Act, PollState, Position, SessionState, Step
-from coordinator.groups.sessions.shared_refresh import SharedRefresh
 from coordinator.groups.sessions.tail_follower import WAIT_LED_S, TailFollower
 from coordinator.groups.shard import Shard
 from coordinator.groups.state.group import Group
+from ingest.pending_tasks import SharedRefresh
 from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from coordinator.groups.sessions.consumer_session import ConsumerSession
-from coordinator.groups.sessions.shared_refresh import SharedRefresh
 from coordinator.groups.sessions.tail_follower import TailFollower
 from coordinator.groups.shard import Shard
+from ingest.pending_tasks import SharedRefresh
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import UnknownMember

@@ -17,7 +17,7 @@ from lakelog.client.consumer.membership import Heartbeat, Membership
 from lakelog.client.consumer.participant import Callback, Callbacks, Participant
 from lakelog.client.consumer.transaction import REFUSED, Transaction, TransactionManager
 from lakelog.client.credential import Credential
-from lakelog.client.retry import Answer, retry
+from lakelog.client.request import Answer, retry
 from lakelog.client.serializers import Deserializer
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from lakelog.client.client import Client, quoted
-from lakelog.client.retry import retry
+from lakelog.client.request import retry
 from lakelog.spark.boundary import short_errors
 from lakelog.spark.options import GatewayLocation
 from lakelog.spark.sink.options import SinkOptions, check_columns, parse_sink

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from api.kafka.protocol.messages.metadata import MetadataRequest
+from api.kafka.protocol.messages.cluster import MetadataRequest
 from api.kafka.protocol.messages.versions import ApiVersionsRequest
 from api.process.server import check_exposure
 from ingest.settings import Settings

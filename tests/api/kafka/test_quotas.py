@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from log_tables.cluster.access_record import Quota, quota_record
 from log_tables.cluster.acl import ResourceType

@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
 from api.kafka.clients.errors import ErrorCode
+from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.versions import ApiVersionsRequest
 from coordinator.access.authentication.password_verifier import NAME_BURST
 from log_tables.clock import SystemClock

@@ -10,7 +10,7 @@ import pytest
 from api.kafka.clients.access import rule_of
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.apis import APIS, Api
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

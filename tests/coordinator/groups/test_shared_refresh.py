@@ -17,7 +17,7 @@ from api.peer.routes import _find
 from api.process.server import open_gateway
 from coordinator.groups.events import Join, Subscribe
 from coordinator.groups.sessions.consumer_session import ConsumerSession, PollResult
-from coordinator.groups.sessions.shared_refresh import SharedRefresh
+from ingest.pending_tasks import SharedRefresh
 from ingest.settings import Settings
 from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster

@@ -1,4 +1,4 @@
-"""Tests for log_tables/cluster/root_format.py: a root of another format is refused, and stays as it is."""
+"""A root of another format is refused, and stays as it is."""
 
 from collections.abc import Callable
 

@@ -17,7 +17,7 @@ from api.kafka.protocol.apis import (
     SASL_HANDSHAKE,
 )
 from api.kafka.protocol.codec import encode
-from api.kafka.protocol.messages.metadata import MetadataRequest
+from api.kafka.protocol.messages.cluster import MetadataRequest
 from api.kafka.protocol.messages.produce import InitProducerIdRequest
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from tests.kit.audits import wait_for_audit

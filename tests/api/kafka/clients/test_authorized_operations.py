@@ -5,8 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from api.kafka.clients.authorized_operations import NOT_ASKED
-from api.kafka.protocol.messages.cluster import DescribeClusterRequest, DescribeTopicPartitionsRequest
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from api.kafka.protocol.messages.cluster import (
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
 from log_tables.cluster.acl import Operation, ResourceType
 from tests.kit.kafka import KafkaGateway, kafka_gateway
 from tests.kit.kafka_asking import Asker, asker

@@ -17,8 +17,8 @@ from api.kafka.connections.frame_reader import SMALL_FRAME_BYTES
 from api.kafka.connections.request_line import FRAMES_MAX
 from api.kafka.handlers import HANDLERS
 from api.kafka.protocol.apis import APIS, PRODUCE
+from api.kafka.protocol.messages.cluster import MetadataRequest
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from api.kafka.protocol.messages.metadata import MetadataRequest
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from api.kafka.protocol.messages.versions import ApiVersionsRequest
 from log_tables.limits import MIB

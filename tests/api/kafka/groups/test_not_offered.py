@@ -9,9 +9,10 @@ from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.cluster import (
     DescribeTopicPartitionsRequest,
     ListPartitionReassignmentsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
     TopicRequest,
 )
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.produce import InitProducerIdRequest
 from tests.kit.kafka import KafkaGateway
 from tests.kit.kafka_asking import Asker

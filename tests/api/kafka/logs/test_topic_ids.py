@@ -9,8 +9,8 @@ from types import TracebackType
 import pytest
 
 from api.kafka.clients.errors import ErrorCode
+from api.kafka.protocol.messages.cluster import MetadataRequest
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from api.kafka.protocol.messages.metadata import MetadataRequest
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster

@@ -7,10 +7,14 @@ from kafka.protocol.api_header import RequestHeader as ForeignHeader
 
 from api.kafka.protocol.apis import API_VERSIONS, HEARTBEAT
 from api.kafka.protocol.codec import Malformed, decode, decode_request_header, encode, encode_response
-from api.kafka.protocol.messages.cluster import Cursor, DescribeTopicPartitionsRequest
+from api.kafka.protocol.messages.cluster import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
 from api.kafka.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from api.kafka.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,

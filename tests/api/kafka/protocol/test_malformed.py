@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.kafka.protocol.codec import Malformed, decode, decode_request_header, encode
-from api.kafka.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
