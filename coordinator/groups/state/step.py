@@ -7,8 +7,9 @@ no other member still owns. So partitions that stay with their owner are never i
 ever has two owners. A member may commit the partitions that it owns, and no others.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from coordinator.access.principal import RequestContext
 from coordinator.groups.events import (
@@ -70,7 +71,11 @@ def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:
     Raises the errors of the kind Conflict, NotFound or InvalidRequest for an event that cannot be: then
     nothing has changed.
     """
-    after, records = _stepped(group, event, now_ms)
+    if isinstance(event, MemberEvent):
+        if isinstance(event, Commit | Seek) and event.checked and event.member_id not in group.members:
+            return _finished(group, event)
+        group = _with(group, replace(group.member(event.member_id), seen_ms=now_ms))
+    after, records = _STEPS[type(event)](group, event, now_ms)
     if isinstance(event, Join | Reset | Transact):
         return made_by(group, after, records, event.context)
     return after, records
@@ -85,56 +90,6 @@ def made_by(
     after = replace(after, principal=context.principal.name)
     own = GroupKey(after.id)
     return after, [*((key, value) for key, value in records if key != own), group_record(after)]
-
-
-def _stepped(  # noqa: PLR0911 -- one for each event
-    group: Group, event: Event, now_ms: float
-) -> tuple[Group, Records]:
-    match event:
-        case Join():
-            return _joined(group, event, now_ms)
-        case Reset():
-            return _reset(group, event)
-        case Transact():
-            return _transacted(group, event, now_ms)
-        case Applied():
-            transactions, records = transaction_state.apply(group.transactions, group.id, event)
-            return replace(group, transactions=transactions), records
-        case Delete():
-            return _deleted(group, event)
-        case TopicsChanged():
-            return _topics_changed(group, event)
-        case Tick():
-            return _ticked(group, event, now_ms)
-        case Commit(checked=True) | Seek(checked=True) if event.member_id not in group.members:
-            return _finished(group, event)
-        case _:
-            seen = replace(group.member(event.member_id), seen_ms=now_ms)
-            return _of_member(_with(group, seen), seen, event, now_ms)
-
-
-def _of_member(  # noqa: PLR0911 -- one for each event
-    group: Group, member: Member, event: MemberEvent, now_ms: float
-) -> tuple[Group, Records]:
-    match event:
-        case Heartbeat():
-            return group, []
-        case Poll():
-            return _polled(group, member, event, now_ms)
-        case Commit():
-            return _committed(group, member, event)
-        case Subscribe():
-            return _subscribed(group, member, event, now_ms)
-        case Start():
-            return _started(group, member, event)
-        case Assign():
-            return _assigned(group, member, event)
-        case Unsubscribe():
-            return _unsubscribed(group, member)
-        case Seek():
-            return _sought(group, member, event)
-        case Leave():
-            return _without(group, [member.id])
 
 
 def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
@@ -179,7 +134,8 @@ def check_subscribed(topics: Collection[str]) -> None:
         check_public(name)
 
 
-def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -> tuple[Group, Records]:
+def _subscribed(group: Group, event: Subscribe, now_ms: float) -> tuple[Group, Records]:
+    member = group.members[event.member_id]
     if not event.topics and not event.pattern:
         raise InvalidSubscription("a subscription names topics or a topic_pattern; name one, or delete it")
     check_subscribed(event.topics)
@@ -203,13 +159,14 @@ def _subscribed(group: Group, member: Member, event: Subscribe, now_ms: float) -
     return _rebalanced(_with(group, changed), [member.id])
 
 
-def _started(group: Group, member: Member, event: Start) -> tuple[Group, Records]:
+def _started(group: Group, event: Start, _now_ms: float) -> tuple[Group, Records]:
     """The member begins at 0 where the end is not known: the partition is damaged, or came after the topic
     was looked at. So it does where a member at `earliest` has the topic, and may have been given records and
     committed none.
 
     The member may have subscribed again since the ends were read: other topics have their ends to come.
     """
+    member = group.members[event.member_id]
     others = [] if member.assigned else [m for m in group.members.values() if m.id != member.id]
     taken, starting, places = group.started(others), group.starting(member), dict[TopicPartition, int]()
     for at, end in event.ends.items():
@@ -257,7 +214,8 @@ def _placed_in_new(group: Group, before: Group, at_ms: int) -> tuple[Group, Reco
     return group, records
 
 
-def _assigned(group: Group, member: Member, event: Assign) -> tuple[Group, Records]:
+def _assigned(group: Group, event: Assign, _now_ms: float) -> tuple[Group, Records]:
+    member = group.members[event.member_id]
     if member.subscribed:
         raise _mixed(member)
     for at in event.partitions:
@@ -269,7 +227,8 @@ def _assigned(group: Group, member: Member, event: Assign) -> tuple[Group, Recor
     return _with(group, changed), [member_record(group, changed)]
 
 
-def _unsubscribed(group: Group, member: Member) -> tuple[Group, Records]:
+def _unsubscribed(group: Group, event: Unsubscribe, _now_ms: float) -> tuple[Group, Records]:
+    member = group.members[event.member_id]
     freed = replace(member, topics=frozenset(), pattern="", assigned=False, owned=NOTHING, positions={})
     freed = replace(freed, starting=frozenset[str]() if freed.latest else None)
     return _rebalanced(_with(group, freed), [member.id])
@@ -283,7 +242,8 @@ def _mixed(member: Member) -> MixedSubscription:
     )
 
 
-def _polled(group: Group, member: Member, event: Poll, now_ms: float) -> tuple[Group, Records]:
+def _polled(group: Group, event: Poll, now_ms: float) -> tuple[Group, Records]:
+    member = group.members[event.member_id]
     woken = replace(member, polled_ms=now_ms, dormant=False)
     group, records = _with(group, woken), Records()
     if member.dormant:
@@ -306,6 +266,19 @@ def _polled(group: Group, member: Member, event: Poll, now_ms: float) -> tuple[G
     return group, [*records, group_record(group), member_record(group, given)]
 
 
+def _heard_of(group: Group, _event: Heartbeat, _now_ms: float) -> tuple[Group, Records]:
+    return group, []
+
+
+def _left(group: Group, event: Leave, _now_ms: float) -> tuple[Group, Records]:
+    return _without(group, [event.member_id])
+
+
+def _applied(group: Group, event: Applied, _now_ms: float) -> tuple[Group, Records]:
+    transactions, records = transaction_state.apply(group.transactions, group.id, event)
+    return replace(group, transactions=transactions), records
+
+
 def _finished(group: Group, event: Commit | Seek) -> tuple[Group, Records]:
     """A member has left before all that it asked for was done: only its commit counts."""
     if isinstance(event, Seek):
@@ -313,7 +286,8 @@ def _finished(group: Group, event: Commit | Seek) -> tuple[Group, Records]:
     return with_offsets(group, [], event.offsets, event.at_ms, event.member_id)
 
 
-def _committed(group: Group, member: Member, event: Commit) -> tuple[Group, Records]:
+def _committed(group: Group, event: Commit, _now_ms: float) -> tuple[Group, Records]:
+    member = group.members[event.member_id]
     if not event.checked:
         _check_committing(group, member, event.offsets)
     return with_offsets(group, [member], event.offsets, event.at_ms, member.id)
@@ -377,7 +351,7 @@ def _check_staged(group: Group, staged: Iterable[StagedFile]) -> None:
             )
 
 
-def _reset(group: Group, event: Reset) -> tuple[Group, Records]:
+def _reset(group: Group, event: Reset, _now_ms: float) -> tuple[Group, Records]:
     if not event.checked:
         _check_resetting(group, event)
     return with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
@@ -421,7 +395,8 @@ def with_offsets(
     return replace(group, offsets={**group.offsets, **made}, committed_ms=newest), records
 
 
-def _sought(group: Group, member: Member, event: Seek) -> tuple[Group, Records]:
+def _sought(group: Group, event: Seek, _now_ms: float) -> tuple[Group, Records]:
+    member = group.members[event.member_id]
     if event.checked:
         event = replace(
             event, positions={at: each for at, each in event.positions.items() if at in member.owned}
@@ -431,7 +406,7 @@ def _sought(group: Group, member: Member, event: Seek) -> tuple[Group, Records]:
     return _with(group, changed), [member_record(group, changed)]
 
 
-def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
+def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Records]:
     if (group.members or group.classic.active) and not event.force:
         raise GroupNotEmpty(f"the group {group.id!r} has members; stop them first, or force it")
     if group.transactions.pending:
@@ -445,7 +420,7 @@ def _deleted(group: Group, event: Delete) -> tuple[Group, Records]:
     return gone, [*((key, None) for key in keys), *forgotten, (GroupKey(group.id), None)]
 
 
-def _topics_changed(group: Group, event: TopicsChanged) -> tuple[Group, Records]:
+def _topics_changed(group: Group, event: TopicsChanged, _now_ms: float) -> tuple[Group, Records]:
     before = group
 
     def stays(at: TopicPartition) -> bool:
@@ -495,7 +470,7 @@ def _idle(group: Group, event: Tick) -> tuple[Group, Records]:
         return group, [group_record(group)]
     if group.touched_ms >= event.forget_before_ms:
         return group, []
-    return _deleted(group, Delete())
+    return _deleted(group, Delete(), 0)
 
 
 def _looked_after(group: Group, now_ms: float) -> tuple[Group, Records]:
@@ -541,3 +516,24 @@ def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
 
 def _with(group: Group, member: Member) -> Group:
     return replace(group, members={**group.members, member.id: member})
+
+
+_STEPS: Mapping[type[Event], Callable[[Group, Any, float], tuple[Group, Records]]] = {
+    Join: _joined,
+    Leave: _left,
+    Heartbeat: _heard_of,
+    Subscribe: _subscribed,
+    Start: _started,
+    Unsubscribe: _unsubscribed,
+    Assign: _assigned,
+    Poll: _polled,
+    Commit: _committed,
+    Seek: _sought,
+    Reset: _reset,
+    Transact: _transacted,
+    Applied: _applied,
+    Delete: _deleted,
+    TopicsChanged: _topics_changed,
+    Tick: _ticked,
+}
+"""A step of a member begins when the member, which exists, is noted as alive."""

@@ -10,8 +10,9 @@ many. Any other reason that keeps records of a committed transaction from their 
 clients hear of it, and nothing is given up before a client deletes the group by force.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from coordinator.groups.transactions.append_events import (
     Answered,
@@ -35,7 +36,7 @@ from coordinator.groups.transactions.append_events import (
     Wait,
 )
 from coordinator.groups.transactions.partition_append import PartitionAppend
-from ingest.writer import Appended, AppendOutcome
+from ingest.writer import Appended
 from log_tables.clock import Backoff
 from log_tables.errors import Conflict, StaleProducerEpoch, TransactionLost
 
@@ -57,29 +58,19 @@ class AppendQueue:
     giving_up: bool = False
 
 
-def step(queue: AppendQueue, event: Event) -> tuple[AppendQueue, list[Report]]:  # noqa: PLR0911 -- one for each
+def step(queue: AppendQueue, event: Event) -> tuple[AppendQueue, list[Report]]:
     """The queue after `event`, with its next command, and what is to be told of it."""
-    match event:
-        case Queued():
-            queue = replace(queue, appends=(*queue.appends, event.append))
-            return _go_on(queue) if queue.command is None else (queue, [])
-        case Answered():
-            return _answered(queue, event.outcomes)
-        case FileLost():
-            return _lost(queue, event.error)
-        case TopicGone():
-            gone = [replace(append, placed=()) for append in queue.appends]
-            return AppendQueue(), [Finished(append, "the topic was deleted") for append in gone]
-        case ProducerSeen():
-            return _seen(queue, event)
-        case AppendFailed():
-            return _failed(queue), []
-        case Tick():
-            return replace(queue, command=Append(refresh=True)), []
-        case LossGivenUp():
-            return replace(queue, giving_up=bool(queue.appends)), []
-        case LeadershipLost():
-            return AppendQueue(), [Left(append) for append in queue.appends]
+    return _STEPS[type(event)](queue, event)
+
+
+def _queued(queue: AppendQueue, event: Queued) -> tuple[AppendQueue, list[Report]]:
+    queue = replace(queue, appends=(*queue.appends, event.append))
+    return _go_on(queue) if queue.command is None else (queue, [])
+
+
+def _topic_gone(queue: AppendQueue, _event: TopicGone) -> tuple[AppendQueue, list[Report]]:
+    gone = [replace(append, placed=()) for append in queue.appends]
+    return AppendQueue(), [Finished(append, "the topic was deleted") for append in gone]
 
 
 def _go_on(queue: AppendQueue) -> tuple[AppendQueue, list[Report]]:
@@ -100,10 +91,10 @@ def _without_whole(queue: AppendQueue) -> tuple[AppendQueue, list[Report]]:
     return replace(queue, appends=queue.appends[count:]), [Finished(each) for each in queue.appends[:count]]
 
 
-def _answered(queue: AppendQueue, outcomes: Sequence[AppendOutcome]) -> tuple[AppendQueue, list[Report]]:
+def _answered(queue: AppendQueue, event: Answered) -> tuple[AppendQueue, list[Report]]:
     """Requests behind a refused one are refused with it."""
     appends, first, refusal = [*queue.appends], 0, None
-    for outcome in outcomes:
+    for outcome in event.outcomes:
         if not isinstance(outcome, Appended):
             refusal = outcome
             break
@@ -165,3 +156,16 @@ def _lost(queue: AppendQueue, loss: Loss) -> tuple[AppendQueue, list[Report]]:
     queue, more = _without_whole(replace(queue, appends=tuple(others), pause_s=BACKOFF.first_s))
     reports += [Finished(replace(first, given_up=True), str(loss)), *more]
     return (replace(queue, command=Append()) if queue.appends else AppendQueue()), reports
+
+
+_STEPS: Mapping[type[Event], Callable[[AppendQueue, Any], tuple[AppendQueue, list[Report]]]] = {
+    Queued: _queued,
+    Answered: _answered,
+    FileLost: lambda queue, event: _lost(queue, event.error),
+    TopicGone: _topic_gone,
+    ProducerSeen: _seen,
+    AppendFailed: lambda queue, _: (_failed(queue), []),
+    Tick: lambda queue, _: (replace(queue, command=Append(refresh=True)), []),
+    LossGivenUp: lambda queue, _: (replace(queue, giving_up=bool(queue.appends)), []),
+    LeadershipLost: lambda queue, _: (AppendQueue(), [Left(append) for append in queue.appends]),
+}

@@ -3,7 +3,9 @@
 The next request follows from the state (`ConsumerState.next_action`), also after a failure or an interrupt.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from lakelog.client.consumer.consumer_events import (
     Assigned,
@@ -31,56 +33,9 @@ from log_tables.topic_partition import TopicPartition
 Positions = dict[TopicPartition, Position]
 
 
-def step(  # noqa: PLR0911 -- one for each event
-    state: ConsumerState, event: Event
-) -> ConsumerState:
+def step(state: ConsumerState, event: Event) -> ConsumerState:
     """The next state."""
-    match event:
-        case Created():
-            return replace(state, created=True)
-        case Joined():
-            return _joined(state, event)
-        case MemberLost():
-            return _member_lost(state)
-        case Left():
-            return replace(state, created=False, joined=False)
-        case Assigned(partitions, generation):
-            owned = state.owned | partitions
-            return replace(state, owned=owned, generation=generation, latest_generation=generation)
-        case Dropped():
-            return _dropped(state, event)
-        case Reported():
-            return replace(state, uncertain=False)
-        case PollSent():
-            return replace(state, uncertain=True)
-        case _:
-            return _moved(state, event)
-
-
-def _moved(  # noqa: PLR0911 -- one for each event
-    state: ConsumerState,
-    event: Received | HandedOut | Processed | Committed | Seek | Rewind | Restart | Leave,
-) -> ConsumerState:
-    match event:
-        case Received():
-            return _received(state, event)
-        case HandedOut(offsets):
-            given = {at: replace(_position(state, at), handed_out=offset) for at, offset in offsets.items()}
-            return _with(state, given)
-        case Processed():
-            done = {at: replace(p, processed=p.handed_out) for at, p in state.positions.items()}
-            return _with(state, done)
-        case Committed():
-            return _committed(state, event)
-        case Seek(at, offset):
-            return _placed(_rewound(state), {at: offset})
-        case Rewind():
-            return _rewound(state)
-        case Leave():
-            left = _received_again(state, {at: p.processed for at, p in state.positions.items()})
-            return replace(left, uncertain=left.uncertain or bool(state.to_commit))
-        case Restart():
-            return _restarted(state)
+    return _STEPS[type(event)](state, event)
 
 
 def _joined(state: ConsumerState, event: Joined) -> ConsumerState:
@@ -91,10 +46,15 @@ def _joined(state: ConsumerState, event: Joined) -> ConsumerState:
     return replace(begun, uncertain=bool(begun.received))
 
 
-def _member_lost(state: ConsumerState) -> ConsumerState:
+def _member_lost(state: ConsumerState, _event: MemberLost) -> ConsumerState:
     positions = {at: replace(p, committed=None) for at, p in state.positions.items()}
     gone = replace(state, created=False, joined=False, uncertain=False, positions=positions)
     return gone if state.choice.partitions else _dropped(gone, Dropped(state.owned))
+
+
+def _assigned(state: ConsumerState, event: Assigned) -> ConsumerState:
+    owned, generation = state.owned | event.partitions, event.generation
+    return replace(state, owned=owned, generation=generation, latest_generation=generation)
 
 
 def _dropped(state: ConsumerState, event: Dropped) -> ConsumerState:
@@ -115,6 +75,15 @@ def _received(state: ConsumerState, event: Received) -> ConsumerState:
         restart = first if position.restart is None else position.restart
         positions[at] = replace(position, received=following, restart=restart)
     return replace(_with(state, positions), uncertain=False, latest_generation=event.generation)
+
+
+def _handed_out(state: ConsumerState, event: HandedOut) -> ConsumerState:
+    given = {at: replace(_position(state, at), handed_out=offset) for at, offset in event.offsets.items()}
+    return _with(state, given)
+
+
+def _processed(state: ConsumerState, _event: Processed) -> ConsumerState:
+    return _with(state, {at: replace(p, processed=p.handed_out) for at, p in state.positions.items()})
 
 
 def _committed(state: ConsumerState, event: Committed) -> ConsumerState:
@@ -143,7 +112,12 @@ def _received_again(state: ConsumerState, offsets: "dict[TopicPartition, int | N
     return replace(_with(state, positions), uncertain=True)
 
 
-def _restarted(state: ConsumerState) -> ConsumerState:
+def _leaving(state: ConsumerState, _event: Leave) -> ConsumerState:
+    left = _received_again(state, {at: p.processed for at, p in state.positions.items()})
+    return replace(left, uncertain=left.uncertain or bool(state.to_commit))
+
+
+def _restarted(state: ConsumerState, _event: Restart) -> ConsumerState:
     starts = {at: p.restart for at, p in state.positions.items() if p.restart is not None}
     return replace(_placed(state, starts), uncertain=True, lost=frozenset())
 
@@ -160,3 +134,23 @@ def _position(state: ConsumerState, at: TopicPartition) -> Position:
 
 def _with(state: ConsumerState, positions: Positions) -> ConsumerState:
     return replace(state, positions={**state.positions, **positions})
+
+
+_STEPS: Mapping[type[Event], Callable[[ConsumerState, Any], ConsumerState]] = {
+    Created: lambda state, _: replace(state, created=True),
+    Joined: _joined,
+    MemberLost: _member_lost,
+    Left: lambda state, _: replace(state, created=False, joined=False),
+    Assigned: _assigned,
+    Dropped: _dropped,
+    Reported: lambda state, _: replace(state, uncertain=False),
+    PollSent: lambda state, _: replace(state, uncertain=True),
+    Received: _received,
+    HandedOut: _handed_out,
+    Processed: _processed,
+    Committed: _committed,
+    Seek: lambda state, event: _placed(_rewound(state), {event.at: event.offset}),
+    Rewind: lambda state, _: _rewound(state),
+    Leave: _leaving,
+    Restart: _restarted,
+}

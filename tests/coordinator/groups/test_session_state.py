@@ -269,6 +269,36 @@ def test_a_topic_that_is_known_to_be_deleted_ends_the_poll() -> None:
         scene.steps(scene.begin())
 
 
+def test_what_is_opened_or_given_late_counts_for_no_later_poll() -> None:
+    scene = filled()
+    late = scene.begin()
+    scene.take(scene.next(late), late)
+    assert scene.next(late).act is Act.OPEN
+    scene.begin()
+    scene.session.place(late, scene.logs, scene.group)
+    assert not scene.session.positions
+    late = scene.begin()
+    scene.steps(late)
+    scene.begin()
+    scene.session.advance(late.serial, {at: plan.end for at, plan in late.plans})
+    assert not scene.session.given
+    assert {position.offset for position in scene.session.positions.values()} == {0}
+
+
+def test_only_records_that_may_and_can_be_read_are_planned() -> None:
+    scene = filled()
+    scene.logs[AT].remote = 4
+    poll = scene.begin()
+    while (step := scene.next(poll)).act is not Act.GIVE:
+        if step.act is not Act.REACH:  # the remote root does not answer
+            scene.take(step, poll)
+    assert {at for at, _ in poll.plans} == {OTHER, LAST}
+    poll = scene.begin()
+    poll.readable = lambda name: name != AT.topic
+    scene.steps(poll)
+    assert not poll.plans
+
+
 def test_each_partition_comes_first_in_turn() -> None:
     scene, first = filled(), []
     for _ in range(3):
