@@ -23,15 +23,16 @@ from coordinator.groups.transactions.append_events import (
     LeadershipLost,
     LossGivenUp,
     LossNoted,
+    PartitionAppend,
     ProducerSeen,
     Queued,
     Tick,
     TopicGone,
     Wait,
+    appends_of,
 )
 from coordinator.groups.transactions.append_queue import AppendQueue, step
 from coordinator.groups.transactions.applier import StagedReader
-from coordinator.groups.transactions.partition_append import PartitionAppend, appends_of
 from ingest.writer import Appended, AppendOutcome
 from log_tables.clock import ManualClock
 from log_tables.cluster.group_log import IntentKey, Records, TransactionsKey, TransactionsValue

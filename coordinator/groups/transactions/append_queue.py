@@ -28,6 +28,7 @@ from coordinator.groups.transactions.append_events import (
     Loss,
     LossGivenUp,
     LossNoted,
+    PartitionAppend,
     ProducerSeen,
     Queued,
     Report,
@@ -35,7 +36,6 @@ from coordinator.groups.transactions.append_events import (
     TopicGone,
     Wait,
 )
-from coordinator.groups.transactions.partition_append import PartitionAppend
 from ingest.writer import Appended
 from log_tables.clock import Backoff
 from log_tables.errors import Conflict, StaleProducerEpoch, TransactionLost

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Collection
 
-from coordinator.groups.transactions.append_events import Loss
-from coordinator.groups.transactions.partition_append import PartitionAppend
+from coordinator.groups.transactions.append_events import Loss, PartitionAppend
 from log_tables.cluster.group_log import AppendedRange
 from log_tables.topic_partition import TopicIdPartition
 

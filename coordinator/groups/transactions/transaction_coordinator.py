@@ -15,8 +15,7 @@ from coordinator.access.principal import RequestContext
 from coordinator.groups.events import OffsetAndMetadata, Transact
 from coordinator.groups.shard import Shard
 from coordinator.groups.state.group import Group
-from coordinator.groups.transactions.applier import Applier, ApplierContext, RouterAppend
-from coordinator.groups.transactions.group_transactions import APPLY_WAIT_S, GroupTransactions
+from coordinator.groups.transactions.applier import APPLY_WAIT_S, Applier, RouterAppend
 from coordinator.groups.transactions.pending_transaction import PendingTransaction
 from ingest.buffer import Buffer
 from ingest.pending_tasks import PendingTasks, retrieve
@@ -90,7 +89,7 @@ class TransactionCoordinator:
         """
         self._cluster, self._append, self._buffer = cluster, append, buffer
         self._clock, self._on_event = clock, on_event
-        self._groups: dict[str, GroupTransactions] = {}
+        self._groups: dict[str, Applier] = {}
         self._spent: set[str] = set()  # staged files that are applied, and about to be deleted
         self._tasks = PendingTasks()
 
@@ -236,34 +235,20 @@ class TransactionCoordinator:
             return
         group = self._groups.get(group_id)
         if group is None or group.shard is not shard:
-            group = self._groups[group_id] = self._new_group(shard, group_id)
+            group = self._groups[group_id] = self._applier(shard, group_id)
         group.apply_up_to(number)
 
-    def _new_group(self, shard: Shard, group_id: str) -> GroupTransactions:
-        async def check_leading() -> None:
-            await asyncio.to_thread(shard.refresh, wait=True)
-            shard.check_leading()
-
-        def newest_epoch(producer_id: int) -> int:
-            return shard.group(group_id).transactions.newest_epoch(producer_id)
-
-        def ended(group: GroupTransactions) -> None:
-            if self._groups.get(group_id) is group:
+    def _applier(self, shard: Shard, group_id: str) -> Applier:
+        def ended(applier: Applier) -> None:
+            if self._groups.get(group_id) is applier:
                 del self._groups[group_id]
 
-        context = ApplierContext(
-            cluster=self._cluster,
-            append=self._append,
-            buffer=self._buffer,
-            leading=lambda: shard.leading,
-            check_leading=check_leading,
-            newest_epoch=newest_epoch,
-            on_event=self._on_event,
-        )
-        return GroupTransactions(
+        return Applier(
+            self._cluster,
+            self._append,
+            self._buffer,
             shard,
             group_id,
-            Applier(context),
             on_event=self._on_event,
             on_marked=self._on_marked,
             ended=ended,

@@ -13,15 +13,16 @@ from coordinator.groups.transactions.append_events import (
     Left,
     LossGivenUp,
     LossNoted,
+    PartitionAppend,
     ProducerSeen,
     Queued,
     Report,
     Tick,
     TopicGone,
     Wait,
+    appends_of,
 )
 from coordinator.groups.transactions.append_queue import BACKOFF, AppendQueue, step
-from coordinator.groups.transactions.partition_append import PartitionAppend, appends_of
 from ingest.writer import Appended
 from log_tables.cluster.group_log import AppendedRange, Intent
 from log_tables.errors import (

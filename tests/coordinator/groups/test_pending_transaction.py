@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.groups.transactions.append_events import Loss
-from coordinator.groups.transactions.partition_append import PartitionAppend, appends_of
+from coordinator.groups.transactions.append_events import Loss, PartitionAppend, appends_of
 from coordinator.groups.transactions.pending_transaction import PendingTransaction
 from log_tables.cluster.group_log import AppendedRange, Intent
 from log_tables.errors import CorruptSegment, TransactionLost
