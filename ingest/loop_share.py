@@ -3,21 +3,57 @@
 A request may name ten thousand topics, and to look up and answer each takes microseconds of the event loop.
 All others would wait for the sum of them. So a wide request gives way whenever its turn is over, and those
 that are wide at the same time have one turn after the other.
+
+A request to very many partitions puts no more than `Wide.at_once` of them into the line of those that wait
+for a thread to claim and commit: others would stand behind them all.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-from ingest.wide import batched
 from log_tables.limits import TURN_S
 
 Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 Result = TypeVar("Result")
+
+
+BATCH_ITEMS = 64
+"""Partitions that are opened or refreshed in one go, before the thread serves others that wait."""
+
+
+def batched(items: Sequence[Item], size: int = BATCH_ITEMS) -> Iterator[Sequence[Item]]:
+    """`items`, `size` at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+class Wide:
+    """`at_once` partitions of all wide requests together. Used on the event loop.
+
+    Turns are given in the order in which they are asked for, and no request asks for more than `at_once` of
+    them beforehand: those that are wide at the same time share them.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        self.turn = asyncio.Semaphore(at_once)
+
+    async def each(self, work: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer]:
+        """The results of `work` for each of `items`, in order; `work` takes a `turn`."""
+        answers: dict[int, Answer] = {}
+        left = iter(enumerate(items))
+
+        async def worker() -> None:
+            for place, item in left:
+                answers[place] = await work(item)
+
+        await asyncio.gather(*(worker() for _ in range(min(self.at_once, len(items)))))
+        return [answers[place] for place in range(len(items))]
 
 
 class _Turn:

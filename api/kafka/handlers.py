@@ -21,7 +21,7 @@ from api.kafka.logs.fetch import fetch
 from api.kafka.logs.list_offsets import list_offsets
 from api.kafka.logs.producers import init_producer_id
 from api.kafka.protocol import apis
-from api.kafka.protocol.messages.versions import ApiVersion, ApiVersionsResponse
+from api.kafka.protocol.messages.handshake import ApiVersion, ApiVersionsResponse
 from api.kafka.sasl import sasl_authenticate, sasl_handshake
 from api.kafka.topics.config_changes import alter_configs, incremental_alter_configs
 from api.kafka.topics.configs import describe_configs, list_config_resources

@@ -8,7 +8,7 @@ from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.clients.sasl_session import SaslSession
-from api.kafka.protocol.messages.security import (
+from api.kafka.protocol.messages.handshake import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

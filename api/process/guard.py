@@ -16,8 +16,7 @@ from api.errors import MalformedBody, UnsupportedMediaType, error_response, stat
 from api.gateway import Gateway
 from api.process.browsers import check_host, check_media_type, check_origin
 from api.requests.access import PUBLIC_PATHS, host_of, is_login
-from api.requests.body import brings_records
-from api.requests.content_coding import IDENTITY, coding_of
+from api.requests.body import IDENTITY, brings_records, coding_of
 from api.requests.credential import SUBJECT, credential, note_refusal
 from api.requests.heads import TARGETED, TRACE, heads, listed
 from coordinator.access.access import Access

@@ -4,6 +4,8 @@ So every body has a size limit, a deadline, and room for the bytes that have arr
 is left unread. Announced bytes take no room: otherwise clients that send nothing would keep out those that
 do. Records share `buffer_memory`, of which each topic has its own part. All other bodies share a small buffer
 of their own, so that neither kind keeps out the other.
+
+A body may come compressed (RFC 9110, 8.4), and is unpacked within bounds.
 """
 
 import asyncio
@@ -14,22 +16,76 @@ from functools import partial
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
+import pyarrow as pa
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.errors import MalformedBody, RequestTimeout, RequestTooLarge, error_response, status_and_code
+from api.errors import (
+    MalformedBody,
+    RequestTimeout,
+    RequestTooLarge,
+    UnsupportedMediaType,
+    error_response,
+    status_and_code,
+)
 from api.gateway import Gateway
-from api.requests.content_coding import coding_of, unpacked
 from api.requests.credential import check_again
-from api.requests.heads import ARRIVED, heads
+from api.requests.heads import ARRIVED, heads, listed
 from api.requests.route_gateway import gateway
+from api.wire.inflate import inflate_stream
 from api.wire.json_bounds import check_depth, small_cost
 from api.wire.offload import INLINE_MAX_STRICT_BYTES, computed, maybe_in_thread
+from api.wire.room import hold
 from ingest.buffer import Buffer, Room
 from log_tables.errors import BufferFull, LakelogError
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.limits import BATCH_MAX_BYTES, SMALL_BODY_MAX_BYTES
+
+_CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
+"""The codings that are taken, and Arrow's names of their codecs."""
+
+IDENTITY = "identity"
+
+
+def coding_of(scope: Scope) -> str | None:
+    """The coding of a body with records; None for one that is sent as it is.
+
+    Raises UnsupportedMediaType for one that is not known, and for a body that is coded more than once.
+    """
+    found = [each for each in listed(scope, b"content-encoding") if each != IDENTITY]
+    if not found:
+        return None
+    if len(found) > 1 or found[0] not in _CODECS:
+        raise UnsupportedMediaType(
+            f"Content-Encoding {', '.join(found)[:40]!r} is not taken; send gzip, zstd or identity, and one "
+            "of them only"
+        )
+    return found[0]
+
+
+def unpacked(packed: bytes, coding: str, room: Room, most_bytes: int) -> bytes:
+    """The body that `packed` stands for; `room`, which holds `packed`, holds it then.
+
+    Raises MalformedBody for one that is not whole; RequestTooLarge for more than `most_bytes`, and where
+    there is never so much room; BufferFull.
+    """
+    reserve = partial(_hold_besides, room, len(packed))
+    try:
+        body = inflate_stream(packed, _CODECS[coding], most_bytes, reserve)
+    except (OSError, pa.ArrowException) as error:
+        raise MalformedBody(f"the body is no whole {coding}: {error}; send all of it again") from None
+    if body is None:
+        raise RequestTooLarge(
+            f"the body unpacks to more than the {most_bytes} bytes that are allowed; send less at once"
+        )
+    room.settle(len(body))
+    return body
+
+
+def _hold_besides(room: Room, besides_bytes: int, size_bytes: int) -> None:
+    hold(room, besides_bytes + size_bytes)
+
 
 _TAKEN = "lakelog.body"
 """The key of an ASGI scope where its body and room are."""

@@ -13,9 +13,9 @@ from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
 from ingest.buffer import Room
+from ingest.loop_share import Wide
 from ingest.pending_tasks import PendingTasks
 from ingest.settings import Settings
-from ingest.wide import Wide
 from ingest.writer import Acks, Appended, AppendOutcome, Writer
 from log_tables.clock import Backoff, Clock
 from log_tables.cluster.metadata_log import BrokerRecord

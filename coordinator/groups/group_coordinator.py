@@ -31,7 +31,7 @@ from coordinator.groups.transactions.transaction_coordinator import (
     TransactionResult,
 )
 from coordinator.groups.wide_change import WideChange
-from ingest.wide import Wide, batched
+from ingest.loop_share import Wide, batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster, contradicted
 from log_tables.cluster.topic import Topic, check_public

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from coordinator.groups.shard import Shard
 from coordinator.groups.state.group import Group
-from ingest.loop_share import LoopShare
+from ingest.loop_share import LoopShare, batched
 from ingest.pending_tasks import PendingTasks, retrieve
-from ingest.wide import batched
 from log_tables.limits import OFFSETS_AT_ONCE
 from log_tables.topic_partition import TopicPartition
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
-from api.kafka.protocol.messages.versions import ApiVersionsRequest
+from api.kafka.protocol.messages.handshake import ApiVersionsRequest
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.store.store import open_store

@@ -14,8 +14,8 @@ from api.gateway import Gateway
 from api.process.server import open_gateway
 from api.requests.appending import ProduceRequest, append
 from coordinator.brokers.router import Router
+from ingest.loop_share import Wide
 from ingest.settings import Settings
-from ingest.wide import Wide
 from ingest.writer import CLAIM_THREADS, Acks, Appended, AppendOutcome
 from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from api.kafka.protocol.apis import APIS
 from api.kafka.protocol.codec import decode, encode
-from api.kafka.protocol.messages.security import (
+from api.kafka.protocol.messages.handshake import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

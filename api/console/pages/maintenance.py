@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from api.console.drawing.page import ItemPage, paged, render
 from api.console.drawing.page_route import PageRoute
-from api.console.processes.command_result import MaintenancePlan, maintenance_plan
+from api.console.processes.child_process import MaintenancePlan, maintenance_plan
 from api.console.state import console
 from api.gateway import Gateway
 from api.requests.access import Asked

@@ -15,7 +15,7 @@ from api.console.drawing.page_route import PageRoute
 from api.console.facts import commit_layout, segment_layout
 from api.console.facts.segment_layout import KINDS, NotedOffset, PlannedRange
 from api.console.facts.table_commits import FoundCommit, commit_of, commit_page
-from api.console.processes.command_result import MaintenancePlan, PlannedStep, fsck_report, maintenance_plan
+from api.console.processes.child_process import MaintenancePlan, PlannedStep, fsck_report, maintenance_plan
 from api.console.state import console
 from api.gateway import Gateway
 from api.requests.access import Asked

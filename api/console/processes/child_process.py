@@ -3,6 +3,8 @@
 It may take so much time and print so much, few run at once, and at a low priority. It is killed when the
 time is over, when nobody waits for it any more, and when the gateway stops. Settings, of which those of the
 store hold secrets, are in its environment: other users of the machine see its arguments.
+
+Its result is shown by pages: what maintenance would do, what fsck finds.
 """
 
 import asyncio
@@ -16,14 +18,89 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
+import msgspec
 from starlette.requests import Request
 
-from api.console.processes.command_result import CommandResult
 from api.requests.heads import foreign_site
 from ingest.settings import Settings
 from log_tables.clock import Clock
+
+
+class CommandResult(NamedTuple):
+    """The output of a command, and how long it took. `failed` says why there is none."""
+
+    output: bytes
+    seconds: float
+    failed: str = ""
+
+
+class PlannedStep(msgspec.Struct, frozen=True):
+    """A step of the next run of maintenance. `offsets` are the first and the last of what it changes."""
+
+    job: str
+    topic: str
+    partition: int
+    engine: str
+    what: str
+    offsets: tuple[int, int] | None = None
+
+
+class TableReport(msgspec.Struct, frozen=True):
+    """The facts that fsck has read of one table, and its problems."""
+
+    directory: str
+    version: int
+    segments: int
+    records: int
+    log_start: int
+    high_watermark: int
+    leader_epoch: int
+    unreferenced: int
+    problems: Sequence[str]
+
+
+class FsckReport(msgspec.Struct, frozen=True):
+    """The result of fsck; `problems` are those of all tables, each with the name of its table."""
+
+    sound: bool
+    problems: Sequence[str]
+    partitions: Sequence[TableReport]
+
+
+class MaintenancePlan(NamedTuple):
+    """The steps of the next run, or why they are not known."""
+
+    steps: Sequence[PlannedStep]
+    seconds: float
+    failed: str = ""
+
+
+_UNREADABLE = "the command printed what this gateway cannot read; are both of one version?"
+_steps_decoder = msgspec.json.Decoder(list[PlannedStep])
+_report_decoder = msgspec.json.Decoder(FsckReport)
+
+
+def maintenance_plan(result: CommandResult) -> MaintenancePlan:
+    """The plan that `lakelog maintain --dry-run --json` has printed."""
+    if result.failed:
+        return MaintenancePlan((), result.seconds, result.failed)
+    try:
+        return MaintenancePlan(_steps_decoder.decode(result.output), result.seconds)
+    except msgspec.MsgspecError:
+        return MaintenancePlan((), result.seconds, _UNREADABLE)
+
+
+def fsck_report(result: CommandResult) -> tuple[FsckReport | None, str]:
+    """The report that `lakelog fsck --json` has printed; None with the reason where there is none."""
+    if result.failed:
+        return None, result.failed
+    try:
+        return _report_decoder.decode(result.output), ""
+    except msgspec.MsgspecError:
+        return None, _UNREADABLE
+
 
 AT_ONCE = 2
 OUTPUT_MAX_BYTES = 8 * 1024 * 1024

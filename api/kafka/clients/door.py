@@ -13,7 +13,7 @@ from api.gateway import Gateway
 from api.kafka.clients.client import Client
 from coordinator.brokers.pipeline import Pipeline
 from ingest.buffer import Buffer
-from ingest.wide import Wide
+from ingest.loop_share import Wide
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.limits import BRIEF_PRODUCER_MAX_MS, LOOKS_AT_ONCE

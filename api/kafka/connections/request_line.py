@@ -27,8 +27,8 @@ from api.kafka.protocol.codec import (
     decode_request,
     decode_request_header,
 )
+from api.kafka.protocol.messages.handshake import ApiVersionsRequest
 from api.kafka.protocol.messages.produce import ProduceRequest
-from api.kafka.protocol.messages.versions import ApiVersionsRequest
 from api.kafka.protocol.notation import Message, names_in
 from coordinator.access.pending_requests import PendingCount, requests_of
 from coordinator.access.quota_manager import QuotaKind

@@ -29,7 +29,7 @@ from api.kafka.protocol.messages.groups import (
 )
 from coordinator.access.host import host_and_port
 from coordinator.groups.classic.events import GroupHeartbeat, JoinGroup, LeaveGroup, LeftMember, SyncGroup
-from ingest.wide import batched
+from ingest.loop_share import batched
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import NAME_MAX_CHARS
 from log_tables.errors import InvalidArgument, LakelogError, MemberIdRequired

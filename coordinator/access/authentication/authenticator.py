@@ -17,9 +17,8 @@ import msgspec
 from coordinator.access.authentication.api_key import is_like_key, right_key
 from coordinator.access.authentication.mapping_rules import PrincipalMappingRules
 from coordinator.access.authentication.password_verifier import PasswordVerifier
-from coordinator.access.authentication.scram import MECHANISMS
+from coordinator.access.authentication.scram import MECHANISMS, ScramUsers
 from coordinator.access.authentication.scram_server import ScramServer
-from coordinator.access.authentication.scram_users import ScramUsers
 from coordinator.access.principal import USER, Principal
 from log_tables.clock import Clock
 from log_tables.cluster.credential import ApiKeyRecord, AuthenticationMethod, ScramUserRecord

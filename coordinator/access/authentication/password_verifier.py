@@ -4,8 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from coordinator.access.authentication.scram import is_password
-from coordinator.access.authentication.scram_users import ScramUsers
+from coordinator.access.authentication.scram import ScramUsers, is_password
 from coordinator.access.host import network_of
 from coordinator.access.principal import USER_MAX_CHARS
 from log_tables.clock import Clock

@@ -8,8 +8,7 @@ import re
 from typing import NoReturn
 
 from coordinator.access.authentication.password_verifier import PasswordVerifier
-from coordinator.access.authentication.scram import MECHANISMS
-from coordinator.access.authentication.scram_users import ScramUsers
+from coordinator.access.authentication.scram import MECHANISMS, ScramUsers
 from log_tables.cluster.credential import ScramUserRecord
 from log_tables.errors import AuthenticationFailed
 

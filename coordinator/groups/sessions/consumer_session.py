@@ -11,8 +11,8 @@ from coordinator.groups.sessions.session_state import Act, PollState, Position, 
 from coordinator.groups.sessions.tail_follower import WAIT_LED_S, TailFollower
 from coordinator.groups.shard import Shard
 from coordinator.groups.state.group import Group
+from ingest.loop_share import batched
 from ingest.pending_tasks import SharedRefresh
-from ingest.wide import batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import Damaged, LakelogError, NotAssigned, StoreUnavailable

@@ -7,8 +7,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from ingest.loop_share import LoopShare
-from ingest.wide import batched
+from ingest.loop_share import LoopShare, batched
 from log_tables.clock import Backoff, Clock
 from log_tables.errors import LakelogError, StoreUnavailable
 from log_tables.partition.reader import PartitionReader

@@ -1,15 +1,20 @@
-"""From ranges of offsets to the slice of each task, and the offsets that are missing."""
+"""From ranges of offsets to the slice of each task, and the offsets that are missing; for a batch query, from
+one look at the logs.
+"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from lakelog.spark.boundary import short_errors
 from lakelog.spark.rows import CREATE_TIME, LOG_APPEND_TIME
-from lakelog.spark.source.loss import report_loss
-from lakelog.spark.source.options import Options
+from lakelog.spark.source.options import Options, parse
+from lakelog.spark.source.positions import EARLIEST
 from lakelog.spark.source.ranges import OffsetRange, split
-from lakelog.spark.source.slices import Slice
-from lakelog.spark.source.subscription import Subscription
+from lakelog.spark.source.slices import Slice, read, report_loss
+from lakelog.spark.source.subscription import OffsetsByPartition, Subscription
 from log_tables.columns.column_type import without_case
 from log_tables.errors import InvalidArgument
 from log_tables.topic_partition import TopicPartition
@@ -74,3 +79,45 @@ def _slice(subscription: Subscription, offsets: OffsetRange) -> Slice:
         timestamp_type=LOG_APPEND_TIME if by_append else CREATE_TIME,
         remote_root=subscription.remote_root,
     )
+
+
+@short_errors
+class BatchReader(DataSourceReader):
+    """Reads from the starting to the ending offsets, as they are when the query is planned."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """Raises InvalidArgument."""
+        self._options = parse(given, streaming=False)
+
+    def partitions(self) -> list[InputPartition]:
+        """Raises InvalidArgument, UnknownTopic, UnknownPartition, DataLost, StoreUnavailable."""
+        with closing(Subscription(self._options)) as subscription:
+            subscription.refresh()
+            for error in subscription.missing.values():
+                raise error
+            starts = subscription.resolve(self._options.starting, self._options.without_match)
+            ends = subscription.resolve(self._options.ending, "latest")
+            self._check_order(subscription, starts, ends)
+            wanted = [
+                OffsetRange(partition, start, ends[partition]) for partition, start in sorted(starts.items())
+            ]
+            return [*plan(subscription, wanted, self._options)]
+
+    def _check_order(
+        self, subscription: Subscription, starts: OffsetsByPartition, ends: OffsetsByPartition
+    ) -> None:
+        """Raise InvalidArgument for an end before the start that was asked for.
+
+        `earliest` is never refused: a log may be empty, or its start may have moved beyond the end. A start
+        beyond the end of the log is reported as lost data.
+        """
+        latest = subscription.latest()
+        for partition, start in starts.items():
+            end = ends[partition]
+            if self._options.starting.named(partition) != EARLIEST and end < min(start, latest[partition]):
+                raise InvalidArgument(
+                    f"{partition} ends before it begins: from {start} to {end}; name a later end"
+                )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(partition, self._options)

@@ -2,8 +2,11 @@
 
 The driver names the segments; where they are gone when the task comes to them, because compaction has put
 others in their place and vacuum removed them, the task looks the range up again.
+
+Records that are gone fail a query, or not, by the option failOnDataLoss.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,16 +15,35 @@ from pyspark.sql.datasource import InputPartition
 
 from lakelog.spark.options import RootLocation
 from lakelog.spark.rows import row_maker, stored_columns
-from lakelog.spark.source.loss import report_loss
 from lakelog.spark.source.options import Options
 from lakelog.spark.worker import freeze_gc, store_at
 from log_tables.cluster.cluster import Cluster
+from log_tables.errors import Conflict
 from log_tables.layout import partition_directory
 from log_tables.segments.replaced import read_on
 from log_tables.segments.segment import read as read_segment
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment
 from log_tables.topic_partition import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+class DataLost(Conflict):
+    """Records that a query has yet to read are gone: retention, a deleted topic, an offset out of range."""
+
+    code = "data_lost"
+
+
+def report_loss(what: str, fail: bool) -> None:
+    """Raise DataLost; with failOnDataLoss=false log a warning instead."""
+    if fail:
+        raise DataLost(
+            f"{what}; some records may have been missed: correct the options, start a new query, or set "
+            "failOnDataLoss=false to continue without them"
+        )
+    _log.warning("%s; some records may have been missed (failOnDataLoss=false)", what)
+
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 * 1024 * 1024

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from api.kafka.protocol.messages.cluster import MetadataRequest
-from api.kafka.protocol.messages.versions import ApiVersionsRequest
+from api.kafka.protocol.messages.handshake import ApiVersionsRequest
 from api.process.server import check_exposure
 from ingest.settings import Settings
 from log_tables.cluster.acl import ResourceType

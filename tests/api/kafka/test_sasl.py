@@ -10,7 +10,7 @@ from kafka import KafkaAdminClient
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from api.kafka.protocol.messages.versions import ApiVersionsRequest
+from api.kafka.protocol.messages.handshake import ApiVersionsRequest
 from coordinator.access.authentication.password_verifier import NAME_BURST
 from log_tables.clock import SystemClock
 from log_tables.cluster.acl import ResourceType

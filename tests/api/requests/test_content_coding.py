@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.errors import MalformedBody, RequestTooLarge, UnsupportedMediaType
-from api.requests.content_coding import coding_of, unpacked
+from api.requests.body import coding_of, unpacked
 from ingest.buffer import Buffer
 from log_tables.errors import BufferFull
 from tests.kit.gateway import RunningGateway, running_gateway

@@ -10,8 +10,7 @@ from coordinator.access.authentication.password_verifier import (
     NAME_PERIOD_S,
     PasswordVerifier,
 )
-from coordinator.access.authentication.scram import ITERATIONS_MIN, new_scram_user
-from coordinator.access.authentication.scram_users import ScramUsers
+from coordinator.access.authentication.scram import ITERATIONS_MIN, ScramUsers, new_scram_user
 from coordinator.access.principal import USER_MAX_CHARS
 from log_tables.clock import ManualClock
 from log_tables.errors import QuotaReached

@@ -10,11 +10,11 @@ from coordinator.access.authentication.password_verifier import NAME_BURST, Pass
 from coordinator.access.authentication.scram import (
     ITERATIONS_MIN,
     MECHANISMS,
+    ScramUsers,
     new_scram_user,
     scram_credential,
 )
 from coordinator.access.authentication.scram_server import MESSAGE_MAX_BYTES, ScramServer
-from coordinator.access.authentication.scram_users import ScramUsers
 from log_tables.clock import ManualClock
 from log_tables.cluster.credential import ScramUserRecord
 from log_tables.errors import AuthenticationFailed, QuotaReached

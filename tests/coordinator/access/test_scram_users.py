@@ -1,7 +1,6 @@
 """A name that does not exist looks like one that does."""
 
-from coordinator.access.authentication.scram import ITERATIONS_MAX, MECHANISMS, new_scram_user
-from coordinator.access.authentication.scram_users import ScramUsers
+from coordinator.access.authentication.scram import ITERATIONS_MAX, MECHANISMS, ScramUsers, new_scram_user
 from log_tables.clock import ManualClock
 
 SHA_256, SHA_512 = MECHANISMS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakelog.client.client import Client
-from lakelog.spark.source.batch import BatchReader
+from lakelog.spark.source.plan import BatchReader
 from log_tables.errors import InvalidArgument, StoreUnavailable
 from log_tables.layout import STAGING
 from log_tables.store.store import open_store

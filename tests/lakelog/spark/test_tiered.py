@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakelog.spark.source.batch import BatchReader
-from lakelog.spark.source.loss import DataLost
-from lakelog.spark.source.slices import Slice
+from lakelog.spark.source.plan import BatchReader
+from lakelog.spark.source.slices import DataLost, Slice
 from lakelog.spark.worker import store_at
 from log_tables.cluster.admin.remote_admin import set_remote_root
 from log_tables.cluster.admin.topic_admin import alter_topic

@@ -19,8 +19,8 @@ from api.kafka.handlers import HANDLERS
 from api.kafka.protocol.apis import APIS, PRODUCE
 from api.kafka.protocol.messages.cluster import MetadataRequest
 from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from api.kafka.protocol.messages.handshake import ApiVersionsRequest
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from api.kafka.protocol.messages.versions import ApiVersionsRequest
 from log_tables.limits import MIB
 from tests.kit.kafka_asking import Asker, Closed, asker, frame, framed
 from tests.kit.kafka_requests import VERSIONS, request_of

@@ -15,6 +15,7 @@ from api.kafka.protocol.messages.cluster import (
 )
 from api.kafka.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from api.kafka.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from api.kafka.protocol.messages.handshake import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from api.kafka.protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,
@@ -24,7 +25,6 @@ from api.kafka.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from api.kafka.protocol.messages.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from api.kafka.protocol.primitives import Fragments
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakelog.spark.source.batch import BatchReader
-from lakelog.spark.source.loss import DataLost
+from lakelog.spark.source.plan import BatchReader
+from lakelog.spark.source.slices import DataLost
 from log_tables.errors import (
     InvalidArgument,
     UnknownPartition,

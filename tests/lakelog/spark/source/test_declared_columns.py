@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lakelog.spark.data_source import LakelogSource
-from lakelog.spark.source.batch import BatchReader
+from lakelog.spark.source.plan import BatchReader
 from lakelog.spark.source.stream import StreamReader
 from log_tables.cluster.admin.topic_admin import alter_topic
 from log_tables.errors import InvalidArgument, UnknownTopic

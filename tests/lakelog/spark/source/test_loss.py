@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelog.spark.source.loss import DataLost
+from lakelog.spark.source.slices import DataLost
 from log_tables.cluster.admin.topic_admin import delete_topic
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.store.store import open_store

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakelog.spark.source.loss import DataLost
 from lakelog.spark.source.positions import BEGIN
+from lakelog.spark.source.slices import DataLost
 from lakelog.spark.source.stream import StreamReader
 from log_tables.cluster.admin.topic_admin import add_partitions
 from log_tables.errors import CorruptSegment, InvalidArgument, UnknownPartition, UnknownTopic

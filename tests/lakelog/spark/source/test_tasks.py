@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from lakelog.spark.source.batch import BatchReader
-from lakelog.spark.source.loss import DataLost
-from lakelog.spark.source.slices import Slice
+from lakelog.spark.source.plan import BatchReader
+from lakelog.spark.source.slices import DataLost, Slice
 from log_tables.errors import CorruptSegment
 from log_tables.store.store import open_store
 from tests.kit.partitions import thin_out

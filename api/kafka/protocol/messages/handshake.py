@@ -1,4 +1,4 @@
-"""ApiVersions: which APIs are offered, and in which versions (KIP-35, KIP-511)."""
+"""How a connection begins: the versions on offer (KIP-35, KIP-511), and SASL (KIP-43, KIP-152, KIP-368)."""
 
 from typing import Annotated
 
@@ -43,3 +43,33 @@ class ApiVersionsResponse(Message):
     finalized_features_epoch: Annotated[Int64, Versions(3), Tagged(1)] = -1
     finalized_features: Annotated[list[FinalizedFeatureKey], Versions(3), Tagged(2)] = []
     zk_migration_ready: Annotated[bool, Versions(3), Tagged(3)] = False
+
+
+class SaslHandshakeRequest(Message):
+    versions = Versions(0, 1)
+
+    mechanism: str = ""
+
+
+class SaslHandshakeResponse(Message):
+    versions = Versions(0, 1)
+
+    error_code: Int16 = 0
+    mechanisms: list[str] = []
+
+
+class SaslAuthenticateRequest(Message):
+    versions = Versions(0, 2)
+    first_flexible = 2
+
+    auth_bytes: bytes = b""
+
+
+class SaslAuthenticateResponse(Message):
+    versions = Versions(0, 2)
+    first_flexible = 2
+
+    error_code: Int16 = 0
+    error_message: str | None = ""
+    auth_bytes: bytes = b""
+    session_lifetime_ms: Annotated[Int64, Versions(1)] = 0
