@@ -161,7 +161,10 @@ class Scene:
     def place(self, at: TopicPartition) -> int:
         """Where the member goes on, by the plainest rules."""
         committed, log = self.group.committed(at), self.logs[at]
-        offset = self.expected.get(at, log.log_start if committed is None else committed.offset)
+        noted = self.group.member("m").positions.get(
+            at, log.log_start if committed is None else committed.offset
+        )
+        offset = self.expected.get(at, noted)
         return offset if log.log_start <= offset <= log.high_watermark else log.log_start
 
     def give(self, poll: PollState) -> None:

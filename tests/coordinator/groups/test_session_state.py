@@ -1,142 +1,28 @@
-"""The polls of a member as a pure state: its client gets the records in order, whatever comes between steps.
-
-Logs are values of the model, and nothing waits. Another gateway appends to some of them, members come and go,
-and offsets are reset between any two steps of a poll.
-"""
+"""The steps of a member's polls, one by one: which comes when, what is given, what is committed."""
 
 from collections.abc import Callable
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from msgspec import structs
 
 from coordinator.groups.events import (
+    Assign,
     Commit,
     Join,
-    Leave,
+    LogEnd,
     OffsetAndMetadata,
-    Poll,
+    Seek,
+    Start,
     Subscribe,
     Tick,
+    TopicsChanged,
+    TopicState,
+    Unsubscribe,
 )
 from coordinator.groups.sessions.session_state import Act, PollState, Step
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import Damaged, LakelogError, TopicDeleted
-from log_tables.topic_partition import TopicPartition
-from tests.kit.models import short_form
-from tests.kit.polled_session import AT, LAST, MEMBER, OTHER, PARTITIONS, Scene
-
-ANY = st.sampled_from(PARTITIONS)
-
-
-class Machine(RuleBasedStateMachine):
-    """Polls of one member, of which the last counts; and whatever may come between two of their steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scene = Scene(structs.replace(MEMBER, fetch_min_bytes=3))
-        self.polls: list[PollState] = []
-
-    @rule(timeout_s=st.sampled_from([0, 0.5, 30]), max_bytes=st.integers(1, 12), knows=st.booleans())
-    def poll(self, timeout_s: float, max_bytes: int, knows: bool) -> None:
-        if len(self.polls) < 3 and "m" in self.scene.group.members:
-            generation = self.scene.group.member("m").epoch if knows else None
-            self.polls.append(self.scene.begin(timeout_s, max_bytes, generation))
-
-    @precondition(lambda self: self.polls)
-    @rule(which=st.integers(0, 2), times=st.integers(1, 12))
-    def go_on(self, which: int, times: int) -> None:
-        """Some steps of a poll, to which nothing comes between."""
-        poll = self.polls[which % len(self.polls)]
-        for _ in range(times):
-            step = self.scene.next(poll)
-            if step.act is Act.GIVE:
-                if poll.serial != self.scene.session.serial:
-                    assert not poll.plans, "it is void"
-                self.scene.check_given(poll)
-                self.scene.give(poll)
-                self.polls.remove(poll)
-                return
-            self.scene.take(step, poll)
-
-    @precondition(lambda self: self.polls)
-    @rule(which=st.integers(0, 2))
-    def client_goes(self, which: int) -> None:
-        self.polls[which % len(self.polls)].ended = True
-
-    @rule(at=ANY, count=st.integers(1, 5))
-    def append(self, at: TopicPartition, count: int) -> None:
-        log = self.scene.logs[at]
-        log.end += count
-        if log.leading:
-            log.high_watermark, log.confirmed = log.end, self.scene.now
-
-    @rule(at=ANY)
-    def lead(self, at: TopicPartition) -> None:
-        """Leadership of the partition comes here, or goes."""
-        log = self.scene.logs[at]
-        log.leading = not log.leading
-        log.refresh(self.scene.now)
-
-    @rule(at=ANY, by=st.integers(1, 4))
-    def delete_records(self, at: TopicPartition, by: int) -> None:
-        log = self.scene.logs[at]
-        log.log_start = min(log.log_start + by, log.high_watermark)
-
-    @rule(at=ANY)
-    def tier(self, at: TopicPartition) -> None:
-        log = self.scene.logs[at]
-        log.remote, log.reached = log.high_watermark, False
-
-    @rule(at=ANY, part=st.floats(0, 1))
-    def reset(self, at: TopicPartition, part: float) -> None:
-        """Also to where this process does not know of records yet."""
-        self.scene.reset(at, int(self.scene.logs[at].end * part))
-
-    @rule()
-    def commit(self) -> None:
-        scene, owned = self.scene, self.scene.group.member("m").owned
-        offsets = {at: place for at, place in scene.session.given.items() if at in owned}
-        scene.happen(Commit("m", offsets, 0))
-        scene.session.note_committed(offsets)
-        assert not scene.session.given.keys() & offsets.keys()
-
-    @rule(name=st.sampled_from(["n", "o"]))
-    def another_member(self, name: str) -> None:
-        if name in self.scene.group.members:
-            self.scene.happen(Leave(name))
-        else:
-            self.scene.happen(Join(name, MEMBER))
-            self.scene.happen(Subscribe(name, frozenset({"t"})))
-
-    @rule(name=st.sampled_from(["n", "o"]))
-    def another_polls(self, name: str) -> None:
-        if name in self.scene.group.members:
-            self.scene.happen(Poll(name))
-
-    @rule(due=st.booleans())
-    def follow(self, due: bool) -> None:
-        self.scene.due = due
-
-    def teardown(self) -> None:
-        """Without others a poll ends, and then another one has all that there is."""
-        for poll in self.polls:
-            poll.ended = True
-            self.scene.steps(poll)
-            self.scene.give(poll)
-        for other in self.scene.group.members.keys() - {"m"}:
-            self.scene.happen(Leave(other))
-        for _ in range(3):
-            poll = self.scene.begin()
-            self.scene.steps(poll)
-            self.scene.give(poll)
-        assert self.scene.group.member("m").owned == {*PARTITIONS}
-        assert all(self.scene.place(at) == log.end for at, log in self.scene.logs.items())
-
-
-def test_a_client_is_given_its_records_in_order_whatever_comes_between() -> None:
-    run_state_machine_as_test(Machine, settings=short_form(100, 50))
+from tests.kit.polled_session import AT, LAST, MEMBER, OTHER, PARTITIONS, ModelLog, Scene
 
 
 def filled(*, leading: bool = False, count: int = 4) -> Scene:
@@ -297,6 +183,75 @@ def test_only_records_that_may_and_can_be_read_are_planned() -> None:
     poll.readable = lambda name: name != AT.topic
     scene.steps(poll)
     assert not poll.plans
+
+
+def test_a_member_begins_where_it_was_set_to_else_where_the_group_has_committed() -> None:
+    scene = filled()
+    scene.steps(scene.begin())
+    scene.happen(Commit("m", {AT: OffsetAndMetadata(1), OTHER: OffsetAndMetadata(2)}, 0))
+    scene.happen(Seek("m", {AT: 3}))
+    scene.session.forget(PARTITIONS)
+    poll = scene.begin()
+    scene.steps(poll)
+    assert {at: plan.start for at, plan in poll.plans} == {AT: 3, OTHER: 2, LAST: 0}
+
+
+def test_a_member_at_latest_begins_when_its_start_is_noted() -> None:
+    scene = Scene(MemberConfig(auto_commit=False))
+    for log in scene.logs.values():
+        log.end = 4
+    poll = scene.begin()
+    scene.steps(poll)
+    assert not poll.plans
+    assert not scene.session.positions
+    ends = {at: LogEnd("t-1", 3) for at in PARTITIONS}
+    scene.happen(Start("m", ends, scene.topics, 0))
+    poll = scene.begin()
+    scene.steps(poll)
+    assert [plan.start for _, plan in poll.plans] == [3, 3, 3]
+
+
+def test_a_position_in_a_topic_that_was_made_again_is_forgotten() -> None:
+    scene = Scene()
+    scene.happen(Unsubscribe("m"))
+    scene.happen(Assign("m", frozenset({AT})))
+    scene.logs[AT].end = 4
+    poll = scene.begin()
+    scene.steps(poll)
+    scene.give(poll)
+    assert scene.session.given.keys() == {AT}
+    scene.happen(TopicsChanged({"t": TopicState("t-2", 3)}))
+    scene.logs[AT] = ModelLog(end=2)
+    scene.expected.clear()
+    poll = scene.begin()
+    scene.steps(poll)
+    assert [plan.start for _, plan in poll.plans] == [0]
+    assert not scene.session.given
+
+
+def test_a_member_with_partitions_of_its_own_commits_nothing_beside_others() -> None:
+    config = MemberConfig(auto_offset_reset="earliest", auto_commit=True)
+    scene = Scene(config)
+    scene.happen(Unsubscribe("m"))
+    scene.happen(Assign("m", frozenset({AT})))
+    scene.logs[AT].end = 4
+    poll = scene.begin()
+    scene.steps(poll)
+    scene.give(poll)
+    assert scene.session.last_commit(scene.group) == {AT: OffsetAndMetadata(4)}
+    scene.happen(Join("n", MEMBER))
+    scene.happen(Subscribe("n", frozenset({"t"})))
+    assert scene.session.last_commit(scene.group) == {}
+
+
+def test_a_full_answer_waits_for_no_more_records_and_another_wait_knows_what_is_there() -> None:
+    scene = Scene(structs.replace(MEMBER, fetch_min_bytes=9))
+    scene.logs[AT].end = 4
+    assert Act.WAIT not in scene.steps(scene.begin(timeout_s=30, max_bytes=2))
+    poll = scene.begin(timeout_s=30)
+    while (step := scene.next(poll)).act is not Act.WAIT:
+        scene.take(step, poll)
+    assert poll.seen == {AT: 4, OTHER: 0, LAST: 0}
 
 
 def test_each_partition_comes_first_in_turn() -> None:
