@@ -4,7 +4,8 @@ A job rewrites, copies and compacts with functions of `log_tables` alone: worker
 Only the process that planned commits.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from log_tables.limits import MIB
@@ -60,18 +61,22 @@ EngineChoice = Callable[[int], Engine]
 """The engine for a job that rewrites so many bytes."""
 
 
-def batches(items: Sequence[Item], size: Callable[[Item], int], job_bytes: int) -> Iterator[Sequence[Item]]:
-    """`items` in order, in as few parts as possible of up to `job_bytes` each."""
+def batches(
+    items: Iterable[Item], size: Callable[[Item], int], most_bytes: int, most_items: float = math.inf
+) -> Iterator[tuple[Item, ...]]:
+    """`items` in order, in as few parts as possible: each of up to `most_items`, and of `most_bytes` unless
+    one item alone has more.
+    """
     part: list[Item] = []
-    room = job_bytes
+    room = most_bytes
     for item in items:
-        if part and size(item) > room:
-            yield part
-            part, room = [], job_bytes
+        if part and (size(item) > room or len(part) == most_items):
+            yield tuple(part)
+            part, room = [], most_bytes
         part.append(item)
         room -= size(item)
     if part:
-        yield part
+        yield tuple(part)
 
 
 def whole(results: Sequence[Result | Failure]) -> tuple[Result, ...] | Failure:

@@ -7,7 +7,7 @@ columns later. A topic that declares nothing is left alone: what its segments ha
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobs.engine import Engine, Failure
+from jobs.engine import Engine, Failure, batches
 from jobs.outcome import JobOutcome
 from jobs.rewrite_commit import RewriteStep, rewrite
 from jobs.state import PartitionState, store_of
@@ -60,7 +60,7 @@ def _of_table(
     if not columns.columns:
         return
     stale = (segment for segment in segments if segment.columns != columns.id)
-    for inputs in _parts(stale, state.config.segment_bytes, files_max):
+    for inputs in batches(stale, lambda item: item.size, state.config.segment_bytes, files_max):
         yield RetypeStep(
             topic=state.topic,
             partition=state.partition,
@@ -70,20 +70,6 @@ def _of_table(
             columns=columns,
             compression=state.config.compression,
         )
-
-
-def _parts(segments: Iterable[Segment], most_bytes: int, files_max: int) -> Iterator[tuple[Segment, ...]]:
-    """`segments` in order, in parts of up to `files_max`, and of `most_bytes` unless one alone has more."""
-    part: list[Segment] = []
-    room = most_bytes
-    for segment in segments:
-        if part and (segment.size > room or len(part) == files_max):
-            yield tuple(part)
-            part, room = [], most_bytes
-        part.append(segment)
-        room -= segment.size
-    if part:
-        yield tuple(part)
 
 
 def run(engine: Engine, cluster: Cluster, steps: Sequence[RetypeStep]) -> Iterator[JobOutcome]:

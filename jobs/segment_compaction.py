@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 
-from jobs.engine import Engine, Failure
+from jobs.engine import Engine, Failure, batches
 from jobs.outcome import JobOutcome
 from jobs.rewrite_commit import RewriteStep, rewrite
 from jobs.state import PartitionState, store_of
@@ -53,15 +53,7 @@ def _chunks(segments: Iterable[Segment], window_ms: int, most_bytes: int) -> Ite
     """
     alike = groupby(segments, lambda segment: (segment.modification_time // window_ms, segment.columns))
     for _, window in alike:
-        chunk: list[Segment] = []
-        room = most_bytes
-        for segment in window:
-            if chunk and segment.size > room:
-                yield tuple(chunk)
-                chunk, room = [], most_bytes
-            chunk.append(segment)
-            room -= segment.size
-        yield tuple(chunk)
+        yield from batches(window, lambda segment: segment.size, most_bytes)
 
 
 def _worthwhile(chunk: tuple[Segment, ...], growth: int) -> Iterator[tuple[Segment, ...]]:

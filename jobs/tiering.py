@@ -132,7 +132,9 @@ def run(
     for batch in batches(steps, lambda step: step.size_bytes, engine.job_bytes):
         started = timer()
         tasks = [
-            (at, task) for at, step in enumerate(batch) for task in _copy_tasks(cluster, step, copy_bytes)
+            (at, _copy_task(cluster, step, part))
+            for at, step in enumerate(batch)
+            for part in batches(step.segments, lambda segment: segment.size, copy_bytes)
         ]
         made = engine.spread(run_copy, [task for _, task in tasks])
         of_step: list[list[Sequence[Segment] | Failure]] = [[] for _ in batch]
@@ -143,19 +145,7 @@ def run(
             yield from commit_moves(NAME, cluster, [*of_topic], timer() - started)
 
 
-def _copy_tasks(cluster: Cluster, step: MoveStep, copy_bytes: int) -> Iterator[CopyTask]:
-    """The tasks of a step: parts of its segments, of about `copy_bytes`."""
-    part: list[Segment] = []
-    for segment in step.segments:
-        if part and sum(item.size for item in part) + segment.size > copy_bytes:
-            yield _copy_task(cluster, step, part)
-            part = []
-        part.append(segment)
-    if part:
-        yield _copy_task(cluster, step, part)
-
-
-def _copy_task(cluster: Cluster, step: MoveStep, part: Sequence[Segment]) -> CopyTask:
+def _copy_task(cluster: Cluster, step: MoveStep, part: tuple[Segment, ...]) -> CopyTask:
     store, remote = cluster.store, remote_of(cluster)
     options = tuple(store.options.items())
     return CopyTask(
@@ -163,7 +153,7 @@ def _copy_task(cluster: Cluster, step: MoveStep, part: Sequence[Segment]) -> Cop
         remote=remote.url,
         options=options,
         directory=step.directory,
-        segments=tuple(part),
+        segments=part,
         held=step.held,
         compression=step.compression,
     )

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -40,14 +39,14 @@ def test_of_nothing_there_is_nothing(engine: Engine) -> None:
     ("sizes", "expected"),
     [
         ([], []),
-        ([3, 3, 3, 3], [[3, 3, 3], [3]]),
-        ([10], [[10]]),
-        ([11, 1, 9, 1], [[11], [1, 9], [1]]),
+        ([3, 3, 3, 3], [(3, 3, 3), (3,)]),
+        ([10], [(10,)]),
+        ([11, 1, 9, 1], [(11,), (1, 9), (1,)]),
+        ([1, 1, 1, 1, 1], [(1, 1, 1, 1), (1,)]),
     ],
 )
-def test_what_is_handed_over_at_once_is_bounded(sizes: list[int], expected: list[list[int]]) -> None:
-    found: list[Sequence[int]] = [*batches(sizes, lambda size: size, 10)]
-    assert found == expected
+def test_what_is_handed_over_at_once_is_bounded(sizes: list[int], expected: list[tuple[int, ...]]) -> None:
+    assert [*batches(sizes, lambda size: size, 10, 4)] == expected
 
 
 def test_a_part_is_whole_or_has_its_first_failure() -> None:
