@@ -7,6 +7,7 @@ log_tables/table/vacuum.py selects the files that may go, and log_tables/segment
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from jobs.engine import Engine
 from jobs.outcome import JobOutcome, reason
@@ -85,28 +86,19 @@ def _steps(
     clean = state.tidied_ms is None or abs(now_ms - state.tidied_ms) >= TIDY_INTERVAL_MS
     clean = clean or len(state.snapshot.tombstones) >= tidy_tombstones
     checkpoint = state.snapshot.version - state.checkpointed >= checkpoint_interval_commits
+    step = partial(
+        TidyStep,
+        topic=state.topic,
+        partition=state.partition,
+        directory=state.directory,
+        clean=clean,
+        replaced_file_ms=state.config.replaced_file_ms,
+    )
     if checkpoint or clean:
-        yield TidyStep(
-            topic=state.topic,
-            partition=state.partition,
-            directory=state.directory,
-            remote=False,
-            checkpoint=checkpoint,
-            clean=clean,
-            replaced_file_ms=state.config.replaced_file_ms,
-        )
+        yield step(remote=False, checkpoint=checkpoint)
     if state.remote is not None and clean:
         # It gets few commits, and every run opens it.
-        checkpoint = state.remote.version > state.remote_checkpointed
-        yield TidyStep(
-            topic=state.topic,
-            partition=state.partition,
-            directory=state.directory,
-            remote=True,
-            checkpoint=checkpoint,
-            clean=clean,
-            replaced_file_ms=state.config.replaced_file_ms,
-        )
+        yield step(remote=True, checkpoint=state.remote.version > state.remote_checkpointed)
 
 
 def run(_: Engine, cluster: Cluster, steps: Sequence[TidyStep]) -> Iterator[JobOutcome]:
