@@ -16,8 +16,8 @@ from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.sessions.tail_follower import TailFollower
 from coordinator.groups.shard_manager import ShardManager
 from ingest.buffer import Buffer
-from ingest.failure_log import FailureLog
 from ingest.loop_share import LoopShare
+from ingest.periodic_task import FailureLog
 from ingest.request_trace import RequestIds, Tracer
 from ingest.settings import Settings
 from ingest.writer import Writer

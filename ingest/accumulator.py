@@ -18,7 +18,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from ingest.commit_budget import CommitBucket, CommitBudget
-from ingest.failure_log import FailureLog
+from ingest.periodic_task import FailureLog
 from ingest.request_trace import CURRENT, RequestTrace, Span
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown

@@ -1,7 +1,9 @@
-"""Tasks of the event loop that outlive the call that starts them, or that several callers wait for."""
+"""Tasks of the event loop that outlive the call that starts them, that several callers wait for, or that are
+given up when they are no longer worth their while.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -74,3 +76,29 @@ class SharedRefresh:
             await asyncio.wait((before,))
         self._under_way, self._next = self._next, None  # later callers need one that begins later
         await asyncio.to_thread(self._act)
+
+
+Answer = TypeVar("Answer")
+
+
+async def watched(
+    call: Coroutine[Any, Any, Answer], interval_s: float, check: Callable[[], Awaitable[None]]
+) -> Answer:
+    """The result of `call`. While it runs, `check` is awaited every `interval_s`; `call` is cancelled when
+    that raises, or when the caller is cancelled, and has ended on return.
+
+    Raises what `call` and `check` raise.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        while not (await asyncio.wait((task,), timeout=interval_s))[0]:
+            await check()
+    finally:
+        if not task.done():
+            task.cancel()
+            # Its connection is closed before anybody hears of that: who asks another gateway next must not
+            # come before the end of this request, which might take what is there.
+            await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # retrieved, even if nobody waits for it any longer
+    return task.result()

@@ -13,9 +13,9 @@ import msgspec
 from ingest.accumulator import Accumulator, BatchLimits, BeginCommit, Ticket
 from ingest.buffer import Room
 from ingest.commit_budget import CommitBucket, commit_budget
-from ingest.failure_log import FailureLog
 from ingest.partitioner import StickyPartitioner
 from ingest.pending_tasks import PendingTasks, shared_task
+from ingest.periodic_task import FailureLog
 from ingest.request_trace import Attributes, RequestTrace, Span, Tracer
 from ingest.settings import Settings
 from log_tables.clock import Clock

@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.decimals import decimal
 from api.errors import add_error_handlers, drop_frames, error_response
 from api.gateway import Gateway
 from api.media import Format
 from api.requests.body import room_of, take_body
 from api.requests.route_gateway import gateway
+from api.scalars import decimal
 from api.wire.offload import is_large, maybe_in_thread
 from coordinator.brokers.peer_wire import decode_entries, encode_outcomes
 from ingest.buffer import Room

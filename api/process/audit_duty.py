@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from api.gateway import Gateway
 from coordinator.access.audit import Audit
-from coordinator.periodic_task import PeriodicTask
+from ingest.periodic_task import PeriodicTask
 from ingest.writer import Acks
 from log_tables.cluster.admin.audit_log import append_events, append_request, keep_audit_topic
 from log_tables.cluster.audit_record import AuditRecord

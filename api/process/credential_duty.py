@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from api.loopback import check_https
-from ingest.failure_log import FailureLog
+from ingest.periodic_task import FailureLog
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.credential import AuthenticationMethod

@@ -16,7 +16,7 @@ from api.process.credential_duty import CredentialDuty, KeyReportDuty
 from api.process.fold_duty import FoldDuty
 from api.process.lag_metrics import follow_lags
 from api.samples import SAMPLE_S, SampleLog
-from ingest.failure_log import FailureLog
+from ingest.periodic_task import FailureLog
 from log_tables.cluster.admin.sweep import sweep
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import StoreUnavailable

@@ -50,8 +50,8 @@ from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.transactions.transaction_coordinator import TransactionCoordinator
 from coordinator.groups.wide_change import WideChange
 from ingest.buffer import Buffer
-from ingest.failure_log import FailureLog
 from ingest.loop_share import LoopShare
+from ingest.periodic_task import FailureLog
 from ingest.request_trace import RequestIds
 from ingest.settings import Settings
 from ingest.writer import Writer

@@ -22,7 +22,7 @@ from api.requests.credential import check_again
 from api.requests.route_gateway import gateway
 from api.requests.strict import StrictRoute
 from coordinator.brokers.peers import CALLER, TARGET
-from coordinator.watched import watched
+from ingest.pending_tasks import watched
 from ingest.request_trace import REQUEST_ID
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import InvalidArgument, NotLeader, OutcomeUnknown, Unreachable

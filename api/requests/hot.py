@@ -13,11 +13,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.decimals import decimal
 from api.errors import answer_to
 from api.requests.access import admit
 from api.requests.rules import Rule
 from api.requests.strict import StrictRoute, check_names, not_a_number
+from api.scalars import decimal
 from log_tables.errors import LakelogError
 
 Arguments = dict[str, Any]

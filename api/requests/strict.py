@@ -13,11 +13,11 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.decimals import decimal
 from api.requests.access import admit, names_counted
 from api.requests.changes import audited
 from api.requests.rules import Rule, rule_of
 from api.requests.strict_body import with_content
+from api.scalars import decimal
 from log_tables.errors import InvalidArgument
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]

@@ -13,6 +13,7 @@ from api.requests.access import Asked, check_each, check_reads
 from api.requests.envelope import V2Response
 from api.requests.group_route import GroupRoute
 from api.requests.route_gateway import Here
+from api.scalars import microseconds
 from api.v2.consumer_schema import (
     CommitBody,
     CommittedOffset,
@@ -25,7 +26,6 @@ from api.v2.consumer_schema import (
 from api.v2.paths import GroupName, InstanceName
 from api.wire.long_lists import free
 from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
-from api.wire.timestamp import microseconds
 from coordinator.groups.events import Heartbeat, OffsetAndMetadata
 from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from api.client_topics import with_topic_to_read
-from api.decimals import decimal
 from api.errors import error_responses
 from api.gateway import Gateway
 from api.media import EVENT_STREAM, Format, accepted_format, wants_events
@@ -19,6 +18,7 @@ from api.requests.access import caller_of
 from api.requests.credential import check_again
 from api.requests.hot import HotRoute
 from api.requests.route_gateway import gateway
+from api.scalars import decimal
 from api.v2.event_stream import Tail, event_format, event_response, stored_keys, wait_for_records
 from api.v2.fetched import FetchedRecord, json_records
 from api.wire.arrow import encode_stream

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from api.caller import CONTEXT
 from api.client_topics import topic_to_write
-from api.decimals import decimal
 from api.errors import error_responses
 from api.media import Format, content_format
 from api.requests.appending import ProduceRequest, append, refuse_if_all_failed
@@ -17,6 +16,7 @@ from api.requests.body import room_of, take_body
 from api.requests.heads import content_type
 from api.requests.hot import HotResponse, HotRoute
 from api.requests.route_gateway import gateway
+from api.scalars import decimal
 from api.v2.produce_answer import (
     ANSWER_HEADERS,
     AcksParameter,

@@ -14,8 +14,8 @@ from api.requests.envelope import V2Response
 from api.requests.new_topic import NewTopic
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
+from api.scalars import microseconds
 from api.v2.paths import PartitionId, TopicName
-from api.wire.timestamp import microseconds
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.partition.reader import PartitionReader
 

@@ -20,9 +20,8 @@ from typing import TypeVar, TypeVarTuple, Unpack
 from msgspec.structs import replace
 
 from coordinator.brokers.peer_secret import ADVICE, PeerSecrets, Target, seal
-from coordinator.periodic_task import PeriodicTask
-from ingest.failure_log import FailureLog
 from ingest.pending_tasks import shared_task
+from ingest.periodic_task import FailureLog, PeriodicTask
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster

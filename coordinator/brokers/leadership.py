@@ -14,9 +14,8 @@ import mmh3
 
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peers import Peers
-from coordinator.periodic_task import PeriodicTask
 from ingest.accumulator import Accumulator
-from ingest.failure_log import FailureLog
+from ingest.periodic_task import FailureLog, PeriodicTask
 from ingest.writer import Writer
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster

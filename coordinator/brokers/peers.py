@@ -15,7 +15,7 @@ from yarl import URL
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peer_secret import Target
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
-from coordinator.watched import watched
+from ingest.pending_tasks import watched
 from ingest.request_trace import CURRENT, RequestTrace, Tracer
 from ingest.writer import Acks, AppendOutcome
 from log_tables.cluster.metadata_log import BrokerRecord

@@ -22,10 +22,9 @@ from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.step import step
 from coordinator.groups.topic_filter import TopicFilter
 from coordinator.groups.transactions.transaction_coordinator import TransactionCoordinator
-from coordinator.periodic_task import PeriodicTask
 from ingest.buffer import RETRY_AFTER_S
-from ingest.failure_log import FailureLog
 from ingest.pending_tasks import PendingTasks, shared_task
+from ingest.periodic_task import FailureLog, PeriodicTask
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.acl import Operation, ResourceType

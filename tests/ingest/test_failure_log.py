@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ingest.failure_log import FailureLog
+from ingest.periodic_task import FailureLog
 from log_tables.errors import StoreUnavailable
 
 

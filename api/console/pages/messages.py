@@ -33,10 +33,10 @@ from api.console.records.record_scan import (
     scanned_before,
 )
 from api.console.records.record_view import KEY_CHARS, View, view_of
-from api.decimals import decimal
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import Here, gateway
+from api.scalars import decimal
 from coordinator.access.caller import Caller
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, NotFound

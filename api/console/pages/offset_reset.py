@@ -14,11 +14,10 @@ from api.console.drawing.page import number, render
 from api.console.drawing.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
 from api.console.records.record_filter import partitions_of
-from api.decimals import decimal
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import Here
-from api.wire.timestamp import microseconds
+from api.scalars import decimal, microseconds
 from coordinator.access.caller import Caller
 from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType

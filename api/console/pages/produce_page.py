@@ -14,11 +14,10 @@ from api.console.drawing.page import moment, number, render, size
 from api.console.drawing.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
 from api.console.pages.topic_head import TopicHead, head_of
-from api.decimals import decimal
 from api.media import Format
 from api.requests.access import Asked
 from api.requests.route_gateway import Here
-from api.wire.timestamp import microseconds
+from api.scalars import decimal, microseconds
 from api.wire.v2 import decode_records
 from log_tables.cluster.route import Route
 from log_tables.errors import InvalidRecord, LakelogError

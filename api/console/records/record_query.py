@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 from fastapi import Depends, Query
 
 from api.console.records.record_filter import KeyFormat, RecordFilter, filter_of
-from api.decimals import decimal
-from api.wire.timestamp import microseconds
+from api.scalars import decimal, microseconds
 from log_tables.errors import InvalidOffset
 from log_tables.partition.reader import PartitionReader
 

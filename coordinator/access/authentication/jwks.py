@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, KeySet
 
-from ingest.failure_log import FailureLog
+from ingest.periodic_task import FailureLog
 from log_tables.clock import Clock
 from log_tables.errors import Damaged, Retriable, Unreachable
 

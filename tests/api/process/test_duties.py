@@ -8,7 +8,7 @@ import pytest
 
 from api.metrics import Metrics, TableSize
 from api.process.duties import Duty, checkpoint, clean, table_sizes
-from ingest.failure_log import FailureLog
+from ingest.periodic_task import FailureLog
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster

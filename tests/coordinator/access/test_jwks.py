@@ -7,7 +7,7 @@ import pytest
 from joserfc.jwk import OctKey, RSAKey
 
 from coordinator.access.authentication.jwks import DOCUMENT_MAX_BYTES, REFRESH_S, RETRY_S, Jwks
-from ingest.failure_log import FailureLog
+from ingest.periodic_task import FailureLog
 from log_tables.clock import ManualClock
 from log_tables.errors import Retriable
 from tests.kit.oidc import Provider, key

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.brokers.brokers import FORGOTTEN_S, Brokers
 from coordinator.brokers.peer_secret import PeerSecrets
-from ingest.failure_log import FailureLog
+from ingest.periodic_task import FailureLog
 from ingest.settings import Settings
 from log_tables.clock import Clock, ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster

@@ -5,8 +5,7 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from coordinator.periodic_task import PeriodicTask
-from ingest.failure_log import FailureLog
+from ingest.periodic_task import FailureLog, PeriodicTask
 
 NEVER_S = 3_600.0
 PATIENCE_S = 120.0

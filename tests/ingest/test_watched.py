@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from coordinator.watched import watched
+from ingest.pending_tasks import watched
 
 NEVER_S = 3_600.0
 PATIENCE_S = 120.0

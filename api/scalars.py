@@ -1,9 +1,19 @@
-"""Times as requests give them: milliseconds since 1970, or ISO-8601."""
+"""Numbers and times in paths, queries and headers: a number is written in one way, a time is milliseconds
+since 1970, or ISO-8601.
+"""
 
+import re
 from datetime import UTC, datetime, timedelta
 
-from api.decimals import decimal
 from log_tables.errors import InvalidArgument
+
+_DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+def decimal(text: str) -> int | None:
+    """The number that `text` is, of 19 digits at most; None for any other text: +1, 01, 1.0, 1_0."""
+    return int(text) if _DECIMAL.fullmatch(text) else None
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
