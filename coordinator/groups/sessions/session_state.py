@@ -268,7 +268,7 @@ class SessionState(Generic[AnyLog]):
             longest = min(WAIT_LED_S, _liveness_s(poll.member))
             poll.timeout_s, poll.pause_s = min(poll.deadline - poll.now, longest), min(poll.pause_s, longest)
             yield Step(Act.WAIT)
-            poll.pause_s, poll.damage = WAITS.after(poll.pause_s), poll.damage
+            poll.pause_s, poll.damage = WAITS.after(poll.pause_s), None
         if poll.damage is not None and not poll.news:
             if not poll.plans:
                 raise poll.damage
