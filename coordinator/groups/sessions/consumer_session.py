@@ -265,10 +265,9 @@ class ConsumerSession:
             self._tails.due_s(map(self._log, self._state.led(here=True)), WAIT_LED_S),
         )
         with ExitStack() as stack:
-            for at, high_watermark in poll.seen.items():
-                partition = self._log(at)
-                stack.callback(partition.on_commit(wake))
-                if partition.high_watermark != high_watermark:
+            for position, high_watermark in zip(self._state.positions.values(), poll.seen, strict=True):
+                stack.callback(position.log.on_commit(wake))
+                if position.log.high_watermark != high_watermark:
                     changed.set()
             with suppress(TimeoutError):
                 # After each log is listened to and compared: no commit falls between the two.

@@ -5,7 +5,7 @@ last committed, or where the member was set to.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -91,7 +91,8 @@ class Step(NamedTuple):
 @dataclass(slots=True)
 class PollState:
     """A poll under way. Its `now` and deadline are by `Clock.monotonic`, `began` and `since` by
-    `Clock.boottime`; `damage` is why a partition could not be read.
+    `Clock.boottime`; `damage` is why a partition could not be read. `seen` are the high watermarks of the
+    positions, in their order.
     """
 
     serial: int
@@ -105,7 +106,7 @@ class PollState:
     now: float
     damage: Damaged | StoreUnavailable | None = None
     ended: bool = False
-    seen: Mapping[TopicPartition, int] = field(default_factory=dict)
+    seen: list[int] = field(default_factory=list)
     timeout_s: float = 0
     pause_s: float = WAITS.first_s
     plans: Plans = field(default_factory=list)
@@ -253,13 +254,11 @@ class SessionState(Generic[AnyLog]):
         """At each `yield` others may change the group, and all logs grow: nothing is kept across one."""
         while True:
             yield Step(Act.ACKNOWLEDGE)
-            yield from self._refreshes(poll)
+            ready = yield from self._refreshes(poll)
             if poll.generation is not None and poll.generation < poll.member.epoch:
                 poll.plans, poll.news = [], True
                 break
-            # Before the plans: what is committed after them ends the wait at once.
-            poll.seen = {at: position.log.high_watermark for at, position in self.positions.items()}
-            poll.plans = self._plans(poll)
+            poll.plans = self._plans(poll, ready)
             if _is_enough(poll.plans, poll.member.config.fetch_min_bytes) or poll.now >= poll.deadline:
                 break
             yield Step(Act.ASK_CLIENT)
@@ -275,8 +274,10 @@ class SessionState(Generic[AnyLog]):
             _log.error("a poll gives only what is in other partitions: %s", poll.damage)
         yield Step(Act.GIVE)
 
-    def _refreshes(self, poll: PollState) -> Iterator[Step]:
-        """Each step rests on those before it."""
+    def _refreshes(self, poll: PollState) -> Generator[Step, None, list[TopicPartition]]:
+        """The refreshes of a look, each of which rests on those before it; returns the partitions that have
+        records to read then.
+        """
         yield Step(Act.OPEN, sorted(poll.member.owned - self.positions.keys()))
         yield Step(Act.REFRESH, self.led(here=False))
         yield Step(Act.FOLLOW, self.led(here=True))
@@ -291,19 +292,22 @@ class SessionState(Generic[AnyLog]):
         )
         # A refresh has found whether a topic led elsewhere is deleted. For one led here a commit since the
         # poll began has. Others are looked up: this process may have been asleep since an earlier look.
-        ready = [each for at, each in self.positions.items() if self._has_records(at, each, poll.member)]
-        if any(each.log.leading and each.log.confirmed < poll.began for each in ready):
+        ready = self._ready(poll)
+        logs = (self.positions[at].log for at in ready)
+        if any(log.leading and log.confirmed < poll.began for log in logs):
             yield Step(Act.CHECK_TOPICS)
+            ready = self._ready(poll)
+        return ready
 
-    def _plans(self, poll: PollState) -> Plans:
+    def _ready(self, poll: PollState) -> list[TopicPartition]:
+        # First what is seen: a record that comes after this look for records ends the wait at once.
+        poll.seen = [position.log.high_watermark for position in self.positions.values()]
+        return [at for at, each in self.positions.items() if self._has_records(at, each, poll.member)]
+
+    def _plans(self, poll: PollState, ready: list[TopicPartition]) -> Plans:
         """A share of `max_bytes` from every partition that has records, another one first each time."""
-        ready = [
-            at
-            for at, position in self.positions.items()
-            if poll.readable(at.topic)
-            and self._has_records(at, position, poll.member)
-            and position.log.reaches(position.offset)
-        ]
+        places = self.positions
+        ready = [at for at in ready if poll.readable(at.topic) and places[at].log.reaches(places[at].offset)]
         if not ready:
             return []
         turn = self._turn % len(ready)

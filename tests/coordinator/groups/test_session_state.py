@@ -249,7 +249,7 @@ def test_a_full_answer_waits_for_no_more_records_and_another_wait_knows_what_is_
     poll = scene.begin(timeout_s=30)
     while (step := scene.next(poll)).act is not Act.WAIT:
         scene.take(step, poll)
-    assert poll.seen == {AT: 4, OTHER: 0, LAST: 0}
+    assert dict(zip(scene.session.positions, poll.seen, strict=True)) == {AT: 4, OTHER: 0, LAST: 0}
 
 
 def test_each_partition_comes_first_in_turn() -> None:
