@@ -35,8 +35,10 @@ def healthy_at(host: str) -> Iterator[int]:
         pytest.skip(f"nothing can listen on {host} here: {error}")
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+        try:
+            yield server.server_port
+        finally:  # else its thread would ask for ever for clients of a socket that is closed
+            server.shutdown()
 
 
 def checked(**variables: str) -> subprocess.CompletedProcess[str]:
