@@ -183,7 +183,15 @@ class Life:
                 return found | self.owed
             case _:
                 self.answered &= self.group.members.keys()
-        return self.owed if self.group.exists else {}
+        return self._still_owed(before) if self.group.exists else {}
+
+    def _still_owed(self, before: Group) -> Owed:
+        """A subscription ends with its last member, and owes nothing where nothing was committed."""
+        if _subscriptions(before) == _subscriptions(self.group):
+            return self.owed
+        subscribed = {place for m in self.group.members.values() for place in incarnations(self.group, m)}
+        committed = {(at, topic_id) for at, (topic_id, _) in self.offsets.items()}
+        return {place: first for place, first in self.owed.items() if place in subscribed | committed}
 
     def settle(self) -> None:
         """Everything is durable."""
@@ -315,6 +323,10 @@ class Life:
             member = self.group.members[name]
             held = client.held - self.taken.get(name, NOTHING)
             assert member.assigned or held <= member.owned, f"{name} was not told"
+
+
+def _subscriptions(group: Group) -> dict[str, tuple[frozenset[str], str]]:
+    return {name: (member.topics, member.pattern) for name, member in group.members.items()}
 
 
 def incarnations(group: Group, member: Member) -> list[Incarnation]:
