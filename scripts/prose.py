@@ -23,7 +23,7 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def page_faults(page: Path, root: Path) -> Iterator[str]:
-    """What is wrong with a Markdown page below `root`."""
+    """Each fault of a Markdown page below `root`."""
     text = page.read_text()
     if wrapped(text) != text:
         yield "is not wrapped at one width: run `make format`"
@@ -34,7 +34,7 @@ def page_faults(page: Path, root: Path) -> Iterator[str]:
 
 
 def source_faults(source: Path, root: Path) -> Iterator[str]:
-    """What is wrong with the prose of a module below `root`."""
+    """Each fault in the prose of a module below `root`."""
     text = source.read_text()
     tree = ast.parse(text)
     if not ast.get_docstring(tree):

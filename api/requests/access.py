@@ -30,7 +30,6 @@ _LOGIN_PATHS = frozenset(
 )
 _FILES = "/console/files/"
 
-
 _CALLER = "lakelog.caller"
 """The key of an ASGI scope for its Caller, once it was asked for."""
 
