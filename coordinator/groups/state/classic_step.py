@@ -18,7 +18,8 @@ from coordinator.groups.classic.events import (
 )
 from coordinator.groups.state.group import Group, newest_commit_ms
 from coordinator.groups.state.group_records import group_record
-from coordinator.groups.state.step import made_by, with_offsets
+from coordinator.groups.state.offset_step import with_offsets
+from coordinator.groups.state.step import made_by
 from log_tables.cluster.group_log import OffsetKey, Records
 from log_tables.errors import (
     GroupNotEmpty,

@@ -1,7 +1,7 @@
 """A consumer group and its members, as values: subscriptions, ownership, committed offsets."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -115,6 +115,10 @@ class Group:
                 "for longer than its session timeout; create it again"
             )
         return found
+
+    def with_member(self, member: Member) -> "Group":
+        """A copy of the group in which `member` has its place, or takes it."""
+        return replace(self, members={**self.members, member.id: member})
 
     @property
     def empty(self) -> bool:

@@ -22,7 +22,6 @@ from coordinator.groups.events import (
     Join,
     Leave,
     MemberEvent,
-    OffsetAndMetadata,
     Poll,
     Reset,
     Seek,
@@ -38,30 +37,26 @@ from coordinator.groups.state import transaction_state
 from coordinator.groups.state.assignment import STRATEGIES, Assignment
 from coordinator.groups.state.group import NOTHING, Group, Member, newest_commit_ms
 from coordinator.groups.state.group_records import group_record, member_record
+from coordinator.groups.state.offset_step import commit, finish, place_in_new, reset, seek, start, transact
 from log_tables.cluster.group_log import (
     ClassicKey,
     GroupKey,
     Key,
     MemberKey,
     OffsetKey,
-    OffsetValue,
     Records,
 )
-from log_tables.cluster.topic import check_public, check_writable
+from log_tables.cluster.topic import check_public
 from log_tables.errors import (
     GroupNotEmpty,
     InconsistentGroupProtocol,
     InvalidConsumer,
-    InvalidRecord,
     InvalidSubscription,
     MemberExists,
     MixedSubscription,
     Retriable,
-    StaleGeneration,
-    UnknownTopic,
 )
 from log_tables.limits import SUBSCRIPTION_MAX_CHARS
-from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
 
@@ -73,8 +68,8 @@ def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:
     """
     if isinstance(event, MemberEvent):
         if isinstance(event, Commit | Seek) and event.checked and event.member_id not in group.members:
-            return _finished(group, event)
-        group = _with(group, replace(group.member(event.member_id), seen_ms=now_ms))
+            return finish(group, event)
+        group = group.with_member(replace(group.member(event.member_id), seen_ms=now_ms))
     after, records = _STEPS[type(event)](group, event, now_ms)
     if isinstance(event, Join | Reset | Transact):
         return made_by(group, after, records, event.context)
@@ -116,7 +111,7 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
     member = Member(
         event.member_id, event.config, now_ms, now_ms, epoch=group.generation, context=event.context
     )
-    joined = replace(_with(group, member), idle_ms=0)
+    joined = replace(group.with_member(member), idle_ms=0)
     return joined, [*([group_record(joined)] if group.idle_ms else []), member_record(group, member)]
 
 
@@ -156,62 +151,7 @@ def _subscribed(group: Group, event: Subscribe, now_ms: float) -> tuple[Group, R
     if member.latest:
         new = group.subscription(changed) & group.topics.keys()
         changed = replace(changed, starting=frozenset(new - group.started([member])))
-    return _rebalanced(_with(group, changed), [member.id])
-
-
-def _started(group: Group, event: Start, _now_ms: float) -> tuple[Group, Records]:
-    """The member begins at 0 where the end is not known: the partition is damaged, or came after the topic
-    was looked at. So it does where a member at `earliest` has the topic, and may have been given records and
-    committed none.
-
-    The member may have subscribed again since the ends were read: other topics have their ends to come.
-    """
-    member = group.members[event.member_id]
-    others = [] if member.assigned else [m for m in group.members.values() if m.id != member.id]
-    taken, starting, places = group.started(others), group.starting(member), dict[TopicPartition, int]()
-    for at, end in event.ends.items():
-        if at.topic in starting and group.is_unplaced(member, at):
-            known = end is not None and end.topic_id == group.topics[at.topic].topic_id
-            places[at] = end.offset if end and known and at.topic not in taken else 0
-    left = set()
-    for at in group.unplaced(member, starting & event.topics.keys()):
-        if at not in places and group.topics[at.topic].had(at.partition, event.topics[at.topic]):
-            left.add(at.topic)
-        else:
-            places.setdefault(at, 0)
-    group, records = _placed(group, member, places, event.at_ms)
-    done = starting & event.topics.keys() - left
-    if not done:
-        return group, records
-    started = replace(group.members[member.id], starting=starting - done)
-    return _with(group, started), [*records, member_record(group, started)]
-
-
-def _placed(
-    group: Group, member: Member, places: Mapping[TopicPartition, int], at_ms: int
-) -> tuple[Group, Records]:
-    """`group` with the offsets at which `member` begins; whoever has sought a position there keeps it."""
-    if not places:
-        return group, []
-    if member.assigned:
-        noted = replace(member, positions={**member.positions, **places})
-        return _with(group, noted), [member_record(group, noted)]
-    offsets = {at: OffsetAndMetadata(offset) for at, offset in places.items()}
-    return with_offsets(group, [], offsets, at_ms, member.id)
-
-
-def _placed_in_new(group: Group, before: Group, at_ms: int) -> tuple[Group, Records]:
-    """`group` at the beginning of the partitions that came to its members at `latest` after `before`."""
-    records: Records = []
-    for member in sorted(group.members.values(), key=lambda member: member.id):
-        if not member.latest:
-            continue
-        chosen, earlier = group.chosen(member), before.chosen(member)
-        same = {name for name in chosen & earlier if before.topics.get(name) == group.topics.get(name)}
-        places = dict.fromkeys(group.unplaced(member, chosen - same - group.starting(member)), 0)
-        group, more = _placed(group, member, places, at_ms)
-        records += more
-    return group, records
+    return _rebalanced(group.with_member(changed), [member.id])
 
 
 def _assigned(group: Group, event: Assign, _now_ms: float) -> tuple[Group, Records]:
@@ -224,14 +164,14 @@ def _assigned(group: Group, event: Assign, _now_ms: float) -> tuple[Group, Recor
     changed = replace(member, assigned=bool(event.partitions), owned=event.partitions, positions=kept)
     if member.latest:
         changed = replace(changed, starting=frozenset(at.topic for at in event.partitions))
-    return _with(group, changed), [member_record(group, changed)]
+    return group.with_member(changed), [member_record(group, changed)]
 
 
 def _unsubscribed(group: Group, event: Unsubscribe, _now_ms: float) -> tuple[Group, Records]:
     member = group.members[event.member_id]
     freed = replace(member, topics=frozenset(), pattern="", assigned=False, owned=NOTHING, positions={})
     freed = replace(freed, starting=frozenset[str]() if freed.latest else None)
-    return _rebalanced(_with(group, freed), [member.id])
+    return _rebalanced(group.with_member(freed), [member.id])
 
 
 def _mixed(member: Member) -> MixedSubscription:
@@ -245,7 +185,7 @@ def _mixed(member: Member) -> MixedSubscription:
 def _polled(group: Group, event: Poll, now_ms: float) -> tuple[Group, Records]:
     member = group.members[event.member_id]
     woken = replace(member, polled_ms=now_ms, dormant=False)
-    group, records = _with(group, woken), Records()
+    group, records = group.with_member(woken), Records()
     if member.dormant:
         group, records = _rebalanced(group, [])
         woken = group.members[member.id]
@@ -262,7 +202,7 @@ def _polled(group: Group, event: Poll, now_ms: float) -> tuple[Group, Records]:
     generation = group.generation + 1
     kept = {at: offset for at, offset in woken.positions.items() if at in owned}
     given = replace(woken, owned=owned, epoch=generation, positions=kept)
-    group = replace(_with(group, given), generation=generation)
+    group = replace(group.with_member(given), generation=generation)
     return group, [*records, group_record(group), member_record(group, given)]
 
 
@@ -277,133 +217,6 @@ def _left(group: Group, event: Leave, _now_ms: float) -> tuple[Group, Records]:
 def _applied(group: Group, event: Applied, _now_ms: float) -> tuple[Group, Records]:
     transactions, records = transaction_state.apply(group.transactions, group.id, event)
     return replace(group, transactions=transactions), records
-
-
-def _finished(group: Group, event: Commit | Seek) -> tuple[Group, Records]:
-    """A member has left before all that it asked for was done: only its commit counts."""
-    if isinstance(event, Seek):
-        return group, []
-    return with_offsets(group, [], event.offsets, event.at_ms, event.member_id)
-
-
-def _committed(group: Group, event: Commit, _now_ms: float) -> tuple[Group, Records]:
-    member = group.members[event.member_id]
-    if not event.checked:
-        _check_committing(group, member, event.offsets)
-    return with_offsets(group, [member], event.offsets, event.at_ms, member.id)
-
-
-def _check_committing(group: Group, member: Member, offsets: Iterable[TopicPartition]) -> None:
-    """Raise NotAssigned, GroupNotEmpty unless `member` may commit these."""
-    group.check_owned(member, offsets)
-    if member.assigned and not group.empty:
-        raise GroupNotEmpty(
-            f"members of the group {group.id!r} share its topics: a consumer instance with partitions of its "
-            "own cannot commit there; use another group"
-        )
-
-
-def _transacted(group: Group, event: Transact, now_ms: float) -> tuple[Group, Records]:
-    """A repeat changes nothing: `TransactionState.find_retry` has its answer."""
-    if group.transactions.find_retry(event.key, event.digest) is not None:
-        return group, []
-    if not event.offsets and not event.staged:
-        raise InvalidRecord("the transaction has neither records nor offsets; send some")
-    _check_staged(group, event.staged)
-    if event.member_id is None:
-        if not group.empty:
-            raise GroupNotEmpty(
-                f"the group {group.id!r} has members, which own its offsets; stop them first, or send it as "
-                "one of them"
-            )
-        movers: list[Member] = [*group.members.values()]
-    else:
-        member = replace(group.member(event.member_id), seen_ms=now_ms)
-        _check_transacting(group, member, event)
-        group, movers = _with(group, member), [member]
-    group, records = with_offsets(group, movers, event.offsets, event.at_ms, event.member_id or "")
-    transactions, more = transaction_state.begin(group.transactions, group.id, event)
-    return replace(group, transactions=transactions), records + more
-
-
-def _check_transacting(group: Group, member: Member, event: Transact) -> None:
-    if event.generation is not None and event.generation != member.epoch:
-        raise StaleGeneration(
-            f"the assignment of the consumer instance {member.id!r} has changed since generation "
-            f"{event.generation}: it is {member.epoch}; poll, go by the assignment, and do the work again",
-            current=member.epoch,
-        )
-    _check_committing(group, member, event.offsets)
-    if event.offsets and member.config.auto_commit:
-        raise InvalidConsumer(
-            f"the consumer instance {member.id!r} commits by itself what it was given, whatever becomes of "
-            "its transactions; create it with auto.commit.enable=false"
-        )
-
-
-def _check_staged(group: Group, staged: Iterable[StagedFile]) -> None:
-    for run in (run for file in staged for run in file.runs):
-        check_writable(run.topic)
-        if group.check(TopicPartition(run.topic, run.partition)).topic_id != run.topic_id:
-            raise UnknownTopic(
-                f"topic {run.topic!r} is not the one that records were staged for: it was re-created; stage "
-                "them again"
-            )
-
-
-def _reset(group: Group, event: Reset, _now_ms: float) -> tuple[Group, Records]:
-    if not event.checked:
-        _check_resetting(group, event)
-    return with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
-
-
-def _check_resetting(group: Group, event: Reset) -> None:
-    if group.classic.active:
-        raise GroupNotEmpty(
-            f"the group {group.id!r} has members that joined by Kafka's protocol, and would not hear of it; "
-            "stop them first"
-        )
-    if not group.empty and not event.force:
-        raise GroupNotEmpty(
-            f"the group {group.id!r} has members, which own its offsets; stop them first, or force it"
-        )
-
-
-def with_offsets(
-    group: Group,
-    movers: Iterable[Member],
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    at_ms: int,
-    by: str,
-) -> tuple[Group, Records]:
-    """`group` with these offsets committed; `movers` go on from there, whatever positions they had.
-
-    Raises UnknownTopic, UnknownPartition, InvalidTopicName.
-    """
-    made, records = dict[TopicPartition, OffsetValue](), Records()
-    for at, place in offsets.items():
-        topic_id = group.check(at).topic_id
-        made[at] = OffsetValue(place.offset, topic_id, place.metadata, at_ms, by, place.leader_epoch)
-        records.append((OffsetKey(group.id, at.topic, at.partition), made[at]))
-    for member in movers:
-        if not offsets.keys().isdisjoint(member.positions):
-            kept = {at: offset for at, offset in member.positions.items() if at not in offsets}
-            moved = replace(member, positions=kept)
-            group = _with(group, moved)
-            records.append(member_record(group, moved))
-    newest = max(at_ms, group.committed_ms) if made else group.committed_ms
-    return replace(group, offsets={**group.offsets, **made}, committed_ms=newest), records
-
-
-def _sought(group: Group, event: Seek, _now_ms: float) -> tuple[Group, Records]:
-    member = group.members[event.member_id]
-    if event.checked:
-        event = replace(
-            event, positions={at: each for at, each in event.positions.items() if at in member.owned}
-        )
-    group.check_owned(member, event.positions)
-    changed = replace(member, positions={**member.positions, **event.positions})
-    return _with(group, changed), [member_record(group, changed)]
 
 
 def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Records]:
@@ -445,12 +258,12 @@ def _topics_changed(group: Group, event: TopicsChanged, _now_ms: float) -> tuple
     losers = []
     for member in group.members.values():
         changed = left(member)
-        group = _with(group, changed)
+        group = group.with_member(changed)
         if changed.owned != member.owned:
             losers.append(member.id)
         elif changed.positions != member.positions:
             records.append(member_record(group, changed))
-    group, placed = _placed_in_new(group, before, event.at_ms)
+    group, placed = place_in_new(group, before, event.at_ms)
     group, more = _rebalanced(group, losers)
     return group, records + placed + more
 
@@ -478,7 +291,7 @@ def _looked_after(group: Group, now_ms: float) -> tuple[Group, Records]:
     dead = [m.id for m in late if now_ms >= m.seen_ms + m.config.session_timeout_ms]
     slow = [m for m in late if m.id not in dead]
     for member in slow:
-        group = _with(group, replace(member, dormant=True, owned=NOTHING, positions={}))
+        group = group.with_member(replace(member, dormant=True, owned=NOTHING, positions={}))
     if dead:
         return _without(group, dead, [member.id for member in slow])
     return _rebalanced(group, [member.id for member in slow]) if slow else (group, [])
@@ -510,12 +323,8 @@ def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
     group = replace(group, generation=group.generation + 1)
     notified = [replace(group.members[name], epoch=group.generation) for name in sorted(concerned)]
     for member in notified:
-        group = _with(group, member)
+        group = group.with_member(member)
     return group, [group_record(group), *(member_record(group, member) for member in notified)]
-
-
-def _with(group: Group, member: Member) -> Group:
-    return replace(group, members={**group.members, member.id: member})
 
 
 _STEPS: Mapping[type[Event], Callable[[Group, Any, float], tuple[Group, Records]]] = {
@@ -523,14 +332,14 @@ _STEPS: Mapping[type[Event], Callable[[Group, Any, float], tuple[Group, Records]
     Leave: _left,
     Heartbeat: _heard_of,
     Subscribe: _subscribed,
-    Start: _started,
+    Start: start,
     Unsubscribe: _unsubscribed,
     Assign: _assigned,
     Poll: _polled,
-    Commit: _committed,
-    Seek: _sought,
-    Reset: _reset,
-    Transact: _transacted,
+    Commit: commit,
+    Seek: seek,
+    Reset: reset,
+    Transact: transact,
     Applied: _applied,
     Delete: _deleted,
     TopicsChanged: _topics_changed,
