@@ -12,12 +12,9 @@ import typer
 from lakelog.cli.commands import (
     acl,
     bench,
-    broker,
     consume,
     demo,
-    fsck,
     group,
-    key,
     maintain,
     produce,
     quota,
@@ -27,10 +24,8 @@ from lakelog.cli.commands import (
     sql,
     store,
     topic,
-    user,
 )
-from lakelog.cli.common import CommandGroup
-from lakelog.cli.exit_code import FAILED, exit_code
+from lakelog.cli.common import FAILED, CommandGroup, exit_code
 from log_tables.errors import AuthenticationFailed, LakelogError
 
 
@@ -83,16 +78,16 @@ app.add_typer(topic.app, name="topic", help="Create, list, describe, alter and d
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group", help="List, describe, measure, delete and reset consumer groups.")
-app.add_typer(broker.app, name="broker", help="The gateways on a root.")
+app.add_typer(serve.brokers, name="broker", help="The gateways on a root.")
 app.add_typer(root.app, name="root", help="Copy a root, and make a copied one its own.")
 app.add_typer(store.app, name="store", help="Whether a directory or a bucket can hold a log.")
 app.add_typer(security.app, name="security", help="Make the first key, and secure a cluster.")
-app.add_typer(key.app, name="key", help="Create, list and revoke API keys.")
-app.add_typer(user.app, name="user", help="Create, list and remove SCRAM users.")
+app.add_typer(security.keys, name="key", help="Create, list and revoke API keys.")
+app.add_typer(security.users, name="user", help="Create, list and remove SCRAM users.")
 app.add_typer(quota.app, name="quota", help="Set, list and remove quotas.")
 app.add_typer(acl.app, name="acl", help="Create, delete, list and export ACLs.")
 app.command("sql")(sql.sql)
-app.command("fsck")(fsck.fsck)
+app.command("fsck")(root.fsck)
 app.command("maintain")(maintain.maintain)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)

@@ -1,7 +1,9 @@
-"""Options that commands share, and how they print."""
+"""The parts that commands share: options, printing, exit codes, and the audit of what they change."""
 
 import json
 import os
+import pwd
+import socket
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,7 +15,17 @@ import typer
 from typer.core import TyperGroup
 
 from lakelog.client import DEFAULT_URL
-from log_tables.errors import InvalidArgument
+from log_tables.errors import (
+    AccessDenied,
+    AlreadyExists,
+    Conflict,
+    InvalidArgument,
+    InvalidRequest,
+    LakelogError,
+    NotFound,
+    ObjectMissing,
+    Unreachable,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -213,3 +225,64 @@ def existing_file(path: Path) -> Path:
     if not path.exists():
         raise InvalidArgument(f"there is no file {path}; name one, or - for standard input")
     return path
+
+
+_OS_USER = "os:"
+"""Stands before the name of an account of the operating system, so that it is no principal of the cluster."""
+
+
+def note_change(
+    cluster: "Cluster", operation: str, name: str = "", resource_type: str = "CLUSTER", **facts: object
+) -> None:
+    """Add what was done to the audit log, if there is one; a failure is a warning, as it was done.
+
+    `name` is that of a resource, by default the cluster; `facts` have no secrets.
+    """
+    from log_tables.cluster.acl import CLUSTER_NAME
+    from log_tables.cluster.admin.audit_log import append_events
+    from log_tables.cluster.audit_record import AuditKind, AuditRecord
+
+    record = AuditRecord(
+        uid=cluster.clock.unique_id(),
+        kind=AuditKind.CHANGE,
+        time_ms=cluster.clock.now_ms(),
+        operation=operation,
+        principal=_OS_USER + _account(),
+        address=socket.gethostname(),
+        resource_type=resource_type,
+        resource_name=name or CLUSTER_NAME,
+        facts=facts,
+    )
+    try:
+        append_events(cluster, [record])
+    except (LakelogError, OSError) as error:
+        typer.echo(f"this change is made, and is not in the audit log: {error}", err=True)
+
+
+def _account() -> str:
+    """By the process, and not by variables such as LOGNAME, which everybody can set."""
+    number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # an account without a name, as in a container
+        return str(number)
+
+
+FAILED, WRONG, UNREACHABLE, DENIED, INTERRUPTED = 1, 2, 3, 4, 130
+
+_WRONG = (InvalidRequest, NotFound, Conflict)
+"""The same command would fail again: the caller has to change something."""
+
+_OF_THE_STORE = (ObjectMissing, AlreadyExists)
+"""Errors of these kinds that are about objects of the store, which no user has named."""
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code of a command that `error` has ended."""
+    if isinstance(error, Unreachable):
+        return UNREACHABLE
+    if isinstance(error, AccessDenied):
+        return DENIED
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return WRONG if isinstance(error, _WRONG) and not isinstance(error, _OF_THE_STORE) else FAILED

@@ -10,7 +10,7 @@ from jobs.engine import EngineGone
 from jobs.spark_engine import SparkEngine
 from lakelog.cli.commands.maintain import _stopping
 from lakelog.cli.common import print_json
-from lakelog.cli.engine import session
+from lakelog.cli.maintainer import session
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from ingest.settings import Settings
 from lakelog import AsyncClient, AsyncProducer, Client, Consumer, Credential, Producer
 from lakelog.cli import app as command
 from lakelog.cli.acl_options import Operations
-from lakelog.cli.exit_code import DENIED
+from lakelog.cli.common import DENIED
 from lakelog.client.security_config import SecurityConfig
 from lakelog.spark.options import GatewayLocation
 from lakelog.spark.sink.sink import Transaction, publish

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.change import note_change
 from lakelog.cli.common import (
     WAIT_S,
     CommandGroup,
@@ -16,6 +15,7 @@ from lakelog.cli.common import (
     cluster_at,
     connect,
     console,
+    note_change,
     print_json,
     print_table,
 )

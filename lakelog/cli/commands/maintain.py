@@ -83,7 +83,7 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     log_to_stderr(settings.log_level, settings.log_format)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     from jobs.maintenance import Maintenance, jobs_named
-    from lakelog.cli.engine import choice
+    from lakelog.cli.maintainer import choice
     from log_tables.cluster.admin.remote_admin import set_remote_root
 
     jobs, choose = jobs_named(job), choice(settings)

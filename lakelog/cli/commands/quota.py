@@ -4,8 +4,17 @@ from typing import Annotated
 
 import typer
 
-from lakelog.cli.change import note_change
-from lakelog.cli.common import CommandGroup, Data, Json, cluster_at, console, pairs, print_json, print_table
+from lakelog.cli.common import (
+    CommandGroup,
+    Data,
+    Json,
+    cluster_at,
+    console,
+    note_change,
+    pairs,
+    print_json,
+    print_table,
+)
 from log_tables.errors import InvalidArgument
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)

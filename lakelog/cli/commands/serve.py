@@ -1,4 +1,4 @@
-"""`lakelog serve`: run a gateway."""
+"""`lakelog serve` and `lakelog broker`: run a gateway, and list the gateways of a cluster."""
 
 import logging
 import os
@@ -6,12 +6,25 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.common import Data, pairs
-from lakelog.cli.exit_code import exit_code
+from lakelog.cli.common import (
+    GATEWAY,
+    WAIT_S,
+    CommandGroup,
+    Data,
+    Json,
+    Url,
+    Wait,
+    connect,
+    exit_code,
+    pairs,
+    print_json,
+    print_table,
+)
 from log_tables.errors import LakelogError
 
 if TYPE_CHECKING:
@@ -111,3 +124,32 @@ def _ended_in_order() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+brokers = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
+
+
+@brokers.callback()
+def _broker() -> None:
+    """With a callback, one command stays a command of its own."""
+
+
+@brokers.command("list")
+def list_brokers(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
+    """List the gateways: whether each is alive, and how many partitions it leads."""
+    with connect(url, wait) as client:
+        found = client.brokers()
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each["broker"],
+            each["url"],
+            "alive" if each["alive"] else "silent",
+            f"{datetime.fromtimestamp(each['since'] / 1000, UTC):%Y-%m-%d %H:%M:%S}Z",
+            sum(map(len, each["leads"].values())),
+        )
+        for each in found
+    ]
+    print_table(("broker", "url", "state", "since", "leads"), rows)

@@ -1,19 +1,218 @@
-"""`lakelog sql`: ask the tables, without a gateway and without a JVM."""
+"""`lakelog sql`: ask the tables, without a gateway and without a JVM.
+
+Its answer is a table for people, or csv, ndjson, json and parquet for programs.
+"""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.answer_format import AnswerFormat, print_answer
-from lakelog.cli.common import Data, existing_file, existing_root
+from lakelog.cli.common import (
+    Data,
+    as_text_row,
+    console,
+    existing_file,
+    existing_root,
+    print_table,
+    printable,
+    shown,
+)
 from lakelog.cli.source import STDIN
 from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
 from log_tables.without_pandas import WithoutPandas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_SHOWN_MAX = 1_000
+"""Rows of a table on a terminal; nobody reads more, and laying them out takes long."""
+
+_GAP = 2
+_OF_EXPLAIN = ["plan_type", "plan"]
+"""The columns of an EXPLAIN, whose rows are plans of many lines."""
+
+
+class AnswerFormat(StrEnum):
+    """The formats of an answer."""
+
+    TABLE = "table"
+    CSV = "csv"
+    NDJSON = "ndjson"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+def print_answer(answer: "pa.RecordBatchReader", form: AnswerFormat) -> None:
+    """Print the rows of `answer`; all formats but json and table as they come.
+
+    Raises InvalidArgument for columns of one name where the format has objects and for values that no text
+    shows, and what `answer` raises.
+    """
+    try:
+        _print(answer, form)
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+        raise InvalidArgument(
+            f"the answer has a value that cannot be shown ({error}); cast it to text, or use --format parquet"
+        ) from None
+
+
+def _print(answer: "pa.RecordBatchReader", form: AnswerFormat) -> None:
+    match form:
+        case AnswerFormat.TABLE:
+            _print_rows(answer)
+        case AnswerFormat.CSV:
+            _write_csv(answer)
+        case AnswerFormat.PARQUET:
+            _write_parquet(answer)
+        case AnswerFormat.NDJSON:
+            for row in _objects(answer):
+                sys.stdout.write(_json(row) + "\n")
+        case AnswerFormat.JSON:
+            print(_json([*_objects(answer)]))
+
+
+def _json(value: object) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def _objects(answer: "pa.RecordBatchReader") -> Iterator[dict[str, Any]]:
+    """The rows as objects; NaN and infinities by their names, which JSON has no numbers for."""
+    from log_tables.json_values import named, plain
+
+    names = answer.schema.names
+    _check_names(names)
+    for batch in answer:
+        columns = [plain(column, named) for column in batch.columns]
+        yield from (as_text_row(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True))
+
+
+def _check_names(names: Sequence[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidArgument(
+            f"the answer has {names.count(twice)} columns named {twice!r}; name them apart with AS"
+        )
+
+
+def _write_csv(answer: "pa.RecordBatchReader") -> None:
+    """Bytes and whatever is nested become text, as in a table; a null is empty, and an empty text is `""`."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    from log_tables.json_values import named, plain
+
+    schema = pa.schema([field.with_type(_kind_in_csv(field.type)) for field in answer.schema])
+    with pyarrow.csv.CSVWriter(sys.stdout.buffer, schema) as writer:
+        for batch in answer:
+            pairs = zip(batch.columns, schema.types, strict=True)
+            columns = [
+                column if column.type == kind else pa.array(map(_text, plain(column, named)), kind)
+                for column, kind in pairs
+            ]
+            writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+    sys.stdout.buffer.flush()
+
+
+def _kind_in_csv(kind: "pa.DataType") -> "pa.DataType":
+    import pyarrow as pa
+
+    unknown = pa.types.is_interval(kind) or pa.types.is_duration(kind)
+    plain = pa.types.is_primitive(kind) or pa.types.is_string(kind)
+    return kind if plain and not unknown else pa.string()
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return _json(as_text_row({"": value}).popitem()[1]) if isinstance(value, dict | list) else str(value)
+
+
+def _write_parquet(answer: "pa.RecordBatchReader") -> None:
+    import pyarrow.parquet as pq
+
+    _check_names(answer.schema.names)
+    if sys.stdout.isatty():
+        raise InvalidArgument(
+            "Parquet is no text for a terminal; send it to a file, as in `… > rows.parquet`"
+        )
+    with pq.ParquetWriter(sys.stdout.buffer, answer.schema) as writer:
+        for batch in answer:
+            writer.write_batch(batch)
+    sys.stdout.buffer.flush()
+
+
+def _print_rows(answer: "pa.RecordBatchReader") -> None:
+    """On a terminal the first rows, with a line for each column where they are wide; else all, unbroken."""
+    from log_tables.json_values import plain
+
+    names = answer.schema.names
+    columns = ([plain(column, lambda special: special) for column in batch.columns] for batch in answer)
+    rows = (row for listed in columns for row in zip(*listed, strict=True))
+    terminal = sys.stdout.isatty()
+    listed = [*islice(rows, ROWS_SHOWN_MAX if terminal else None)]
+    rest = sum(1 for _ in rows)
+    if not terminal and names == _OF_EXPLAIN:
+        _print_plans(listed)
+    elif not terminal:
+        _print_unbroken(names, listed)
+    elif _width(names, listed) > console().width:
+        _print_vertically(names, listed)
+    else:
+        print_table(names, listed)
+    more = f"({counted(rest, 'more row')}; --format csv prints all)"
+    console().print(more if rest else f"({counted(len(listed), 'row')})")
+
+
+def _width(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+    return sum(_widths(names, [[shown(cell) for cell in row] for row in rows])) + _GAP * (len(names) - 1)
+
+
+def _widths(names: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    from rich.cells import cell_len
+
+    columns = zip(map(printable, names), *cells, strict=True)
+    return [max(cell_len(line) for text in column for line in text.split("\n")) for column in columns]
+
+
+def _print_unbroken(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A row a line, however long it is."""
+    cells = [[shown(cell).replace("\n", "\\n") for cell in row] for row in rows]
+    widths = _widths(names, cells)
+    numbers = [all(isinstance(cell, int | float) for cell in column) for column in zip(*rows, strict=True)]
+    numbers = numbers or [False] * len(names)
+    for line in ([*map(printable, names)], *cells):
+        padded = (
+            text.rjust(width) if number else text.ljust(width)
+            for text, width, number in zip(line, widths, numbers, strict=True)
+        )
+        print((" " * _GAP).join(padded).rstrip())
+
+
+def _print_plans(plans: Sequence[Sequence[Any]]) -> None:
+    """A step of a plan a line, as EXPLAIN has it."""
+    for kind, plan in plans:
+        print(f"{printable(kind)}\n{printable(plan).rstrip()}")
+
+
+def _print_vertically(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A column a line, with a heading for each row."""
+    labels = [*map(printable, names)]
+    width = max(map(len, labels))
+    for number, row in enumerate(rows, 1):
+        console().print(f"-[ row {number} ]".ljust(min(40, console().width), "-"))
+        for label, cell in zip(labels, row, strict=True):
+            console().print(f"{label.ljust(width)}  {shown(cell)}".rstrip())
 
 
 def sql(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lakelog.cli.commands import acl, key, quota, security, user
-from lakelog.cli.commands.user import PASSWORD_VARIABLE
+from lakelog.cli.commands import acl, quota, security
+from lakelog.cli.commands.security import PASSWORD_VARIABLE
 from log_tables.cluster.admin.audit_log import keep_audit_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import AUDIT, partition_directory, topic_directory
@@ -20,7 +20,13 @@ from tests.kit.gateway import running_gateway
 from tests.kit.secured import ADMIN, Secured, bearer
 
 PASSWORD = "canary-password"
-GROUPS = {"acl": acl.app, "key": key.app, "quota": quota.app, "security": security.app, "user": user.app}
+GROUPS = {
+    "acl": acl.app,
+    "key": security.keys,
+    "quota": quota.app,
+    "security": security.app,
+    "user": security.users,
+}
 READS = {"acl export", "acl list", "key list", "quota list", "security status", "user list"}
 ANN = "User:ann"
 ACL = ("--allow-principal", ANN, "--operation", "READ", "--topic", "t")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingest.settings import Settings
-from lakelog.cli.engine import choice
+from lakelog.cli.maintainer import choice
 from log_tables.limits import MIB
 from tests.kit.gateway import start_gateway
 from tests.kit.maintenance import OLD, PLAIN, Root

@@ -17,7 +17,7 @@ from typer.models import OptionInfo
 from typer.testing import CliRunner, Result
 
 from lakelog.cli import app
-from lakelog.cli.exit_code import DENIED, FAILED, INTERRUPTED, UNREACHABLE, WRONG, exit_code
+from lakelog.cli.common import DENIED, FAILED, INTERRUPTED, UNREACHABLE, WRONG, exit_code
 from log_tables import errors
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import WAIT_S, free_port, wait_until

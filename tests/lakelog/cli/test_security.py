@@ -10,7 +10,7 @@ from typer.testing import Result
 
 from coordinator.access.authentication.api_key import right_key
 from coordinator.access.authentication.scram import is_password
-from lakelog.cli.commands.user import PASSWORD_VARIABLE
+from lakelog.cli.commands.security import PASSWORD_VARIABLE
 from log_tables.cluster.access_record import AccessRules, Quota
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.credential_log import Credentials, open_credentials

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import Result
 
 from ingest.settings import load_settings
-from lakelog.cli.exit_code import DENIED, WRONG
+from lakelog.cli.common import DENIED, WRONG
 from log_tables.errors import InvalidConfig
 from tests.kit.cli import printed
 from tests.kit.cli import wrong as refused

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import Result
 
-from lakelog.cli.answer_format import AnswerFormat, print_answer
+from lakelog.cli.commands.sql import AnswerFormat, print_answer
 from lakelog.cli.common import console, printable
 from lakelog.cli.record_format import formatted, value_line
 from log_tables.record import Record

@@ -9,7 +9,7 @@ import pytest
 
 from api.process.server import open_gateway
 from ingest.settings import Settings, load_settings
-from lakelog.cli.exit_code import FAILED, WRONG, exit_code
+from lakelog.cli.common import FAILED, WRONG, exit_code
 from log_tables.errors import InvalidRequest, LakelogError, StoreUnavailable
 from log_tables.store.store import open_store
 
