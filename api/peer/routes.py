@@ -53,7 +53,7 @@ async def ping(_: Request) -> Response:
 async def append(request: Request) -> Response:
     """Append the entries of the body to one partition, in their order."""
     here, at, acks = gateway(request), _named(request), _acks(request)
-    with room_of(request) as room:
+    with room_of(here, request) as room:
         body = take_body(request)
         try:
             entries = await maybe_in_thread(

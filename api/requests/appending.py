@@ -7,6 +7,7 @@ Records that were appended before stay with the old topic, and the answer says s
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from api.client_topics import current_topic, refreshed_topic
 from api.errors import status_and_code
@@ -49,13 +50,17 @@ NO_OFFSET = -1
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """How to append records to one topic, all to one partition if it is `fixed`.
+    """How the gateway `here` appends records to one topic, all to one partition if it is `fixed`.
+
+    `room` holds the records, from before they are split until they are appended.
 
     `in_turn` says that the request was answered already (acks=0), and that later requests wait for it. If it
     is `judged`, no value is refused any more. `sticky_key` chooses the partition of records without a key, if
     it is not empty: where a repeat finds them. The partitions count for the client of `context`.
     """
 
+    here: Gateway
+    room: Room
     acks: Acks
     fixed: int | None = None
     stamp: ProducerStamp | None = None
@@ -85,10 +90,20 @@ class ProduceResult:
         self.outcomes.append(outcome)
 
 
-async def append(
-    here: Gateway, topic: Topic, sent: SentRecords, request: ProduceRequest, room: Room
-) -> ProduceResult:
-    """Append `sent`, which `room` holds, to `topic`, or to the topic that has its name now.
+class _Split(NamedTuple):
+    """The batches of a request for `topic`. Its room holds `besides_bytes` besides them.
+
+    `refused` is the error of a value or a time that the topic refuses: the request may be a repeat.
+    """
+
+    topic: Topic
+    batches: list[PartitionBatch]
+    besides_bytes: int
+    refused: InvalidRecord | None
+
+
+async def append(topic: Topic, sent: SentRecords, request: ProduceRequest) -> ProduceResult:
+    """Append `sent`, which the room of `request` holds, to `topic`, or to the topic that has its name now.
 
     The caller keeps no reference to `sent`: while its parts wait, it is not there besides. Raises the errors
     of `Route.split`, UnknownTopic, RequestTooLarge and BufferFull, if nothing was appended.
@@ -97,23 +112,19 @@ async def append(
     rest: list[PartitionBatch] = []
     while True:
         try:
-            besides = max(0, room.size_bytes - bytes_of(sent.records))
-            topic, batches, refused = await _split(here, topic, sent, request, room)
+            split = await _split(topic, sent, request)
             del sent
-            partitions = topic.partition_count
-            if refused is None:
-                outcomes = await _append(here, topic, batches, request, room, besides)
-            else:
-                outcomes = await _repeated(here, topic, batches, request, room, besides, refused)
+            topic, partitions = split.topic, split.topic.partition_count
+            outcomes = await _outcomes(split, request)
             rest = []  # only now: an error before this is the outcome of the whole rest
-            for batch, outcome in zip(batches, outcomes, strict=True):
+            for batch, outcome in zip(split.batches, outcomes, strict=True):
                 if isinstance(outcome, TopicDeleted):
                     rest, deleted = [*rest, batch], outcome
                 else:
                     result.add(batch, outcome)
             if not rest:
                 return result
-            topic = await current_topic(here, topic, partitions, deleted)
+            topic = await current_topic(request.here, topic, partitions, deleted)
             sent = joined(rest)
         except LakelogError as error:
             if not result.batches:
@@ -123,23 +134,19 @@ async def append(
             return result
 
 
-async def _split(
-    here: Gateway, topic: Topic, sent: SentRecords, request: ProduceRequest, room: Room
-) -> tuple[Topic, list[PartitionBatch], InvalidRecord | None]:
-    """The batches for `topic`. If it refuses the records, those for its current state, if that differs.
-
-    A value or a time that it refuses is returned where the request may be a repeat of one that was appended.
-    """
-    held, fixed, refused = room.size_bytes, request.fixed, None
+async def _split(topic: Topic, sent: SentRecords, request: ProduceRequest) -> _Split:
+    """The batches for `topic`. If it refuses the records, those for its current state, if that differs."""
+    here, room, fixed, refused = request.here, request.room, request.fixed, None
+    held = room.size_bytes
     while True:
         before = topic_state(topic)
-        sticky = _sticky_partition(here, topic, request) if fixed is None and sent.sticks else 0
+        sticky = _sticky_partition(topic, request) if fixed is None and sent.sticks else 0
         judged = request.judged or refused is not None
         route = Route(topic, fixed, sticky, here.clock.now_us(), judged)
         try:
             hold(room, held + route.copied_bytes(sent))
             batches = await maybe_in_thread(is_much(sent.records, topic), partial(route.split, sent))
-            return topic, batches, refused
+            return _Split(topic, batches, max(0, held - bytes_of(sent.records)), refused)
         except _REFUSED_BY_TOPIC as error:
             topic = await refreshed_topic(here, topic)
             if topic_state(topic) == before:
@@ -148,11 +155,11 @@ async def _split(
                 refused = error.with_traceback(None)  # its frames would keep the records
 
 
-def _sticky_partition(here: Gateway, topic: Topic, request: ProduceRequest) -> int:
+def _sticky_partition(topic: Topic, request: ProduceRequest) -> int:
     """The partition of records without a key. Finding one looks at who leads what."""
     if request.sticky_key:
         return partition_for_key(request.sticky_key, topic.partition_count, MURMUR3)
-    return here.router.sticky_partition(topic)
+    return request.here.router.sticky_partition(topic)
 
 
 def is_much(records: Records, topic: Topic) -> bool:
@@ -163,22 +170,18 @@ def is_much(records: Records, topic: Topic) -> bool:
     return count > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_JUDGED_BYTES
 
 
-async def _repeated(
-    here: Gateway,
-    topic: Topic,
-    batches: list[PartitionBatch],
-    request: ProduceRequest,
-    room: Room,
-    besides: int,
-    refused: InvalidRecord,
-) -> list[AppendOutcome]:
-    """The outcomes of a request of an idempotent producer, with a value or a time that is `refused` now.
+async def _outcomes(split: _Split, request: ProduceRequest) -> list[AppendOutcome]:
+    """The outcome of each batch. Raises BufferFull.
 
-    It may have been appended before the topic began to refuse it: then the leader knows its sequence. Else
-    the log does not end at the offset that is expected here, and nothing is appended.
+    A request with a value or a time that is refused now may have been appended before the topic began to
+    refuse it: then the leader knows its sequence. Else the log does not end at the offset that is expected
+    here, and nothing is appended.
     """
+    refused = split.refused
+    if refused is None:
+        return await _append(split, request)
     asked = replace(request, acks=Acks.ALL, expected_offset=NO_OFFSET)
-    outcomes = await _append(here, topic, batches, asked, room, besides)
+    outcomes = await _append(split, asked)
     return [refused if isinstance(outcome, OffsetMismatch) else outcome for outcome in outcomes]
 
 
@@ -187,30 +190,26 @@ def topic_state(topic: Topic) -> tuple[str, int, TopicConfig]:
     return topic.topic_id, topic.partition_count, topic.config
 
 
-async def _append(
-    here: Gateway,
-    topic: Topic,
-    batches: list[PartitionBatch],
-    request: ProduceRequest,
-    room: Room,
-    besides: int,
-) -> list[AppendOutcome]:
-    """The outcome of each batch; `room` holds them, and `besides`. Raises BufferFull."""
+async def _append(split: _Split, request: ProduceRequest) -> list[AppendOutcome]:
+    """The outcome of each batch. Raises BufferFull."""
+    here, topic, batches = request.here, split.topic, split.batches
 
     async def append_again(number: int, acks: Acks) -> None:
         """Append a batch that was answered already (acks=0) to the topic that has the name now."""
         with here.buffer.room(topic.name) as more:
-            later = replace(request, acks=acks, in_turn=True, judged=True)
+            later = replace(request, room=more, acks=acks, in_turn=True, judged=True)
             again = await refreshed_topic(here, topic)
-            result = await append(here, again, joined([batches[number]]), later, more)
+            result = await append(again, joined([batches[number]]), later)
             for outcome in result.outcomes:
                 if isinstance(outcome, LakelogError):
                     raise outcome
 
     requests = await maybe_in_thread(len(batches) > APPENDS_AT_ONCE, lambda: request.append_requests(batches))
-    settle(room, besides + sum(each.size_bytes + PART_BYTES for _, each in requests))
+    settle(request.room, split.besides_bytes + sum(each.size_bytes + PART_BYTES for _, each in requests))
     with here.access.named(request.context, 1, len(requests)):
-        return await here.router.append(topic, requests, request.acks, room, append_again, request.in_turn)
+        return await here.router.append(
+            topic, requests, request.acks, request.room, append_again, request.in_turn
+        )
 
 
 def refuse_if_all_failed(outcomes: list[AppendOutcome]) -> None:

@@ -32,7 +32,6 @@ from api.errors import (
 from api.gateway import Gateway
 from api.requests.credential import check_again
 from api.requests.heads import ARRIVED, heads, listed
-from api.requests.route_gateway import gateway
 from api.wire.inflate import inflate_stream
 from api.wire.json_bounds import check_depth, small_cost
 from api.wire.offload import INLINE_MAX_STRICT_BYTES, computed, maybe_in_thread
@@ -134,30 +133,26 @@ class _Body:
 
 
 def take_body(request: Request) -> bytes:
-    """Take the body from `request`, so that it can be freed once it is decoded."""
-    taken = _taken(request)
+    """Take the body from `request`, so that it can be freed once it is decoded; empty if it has none."""
+    taken: _Body | None = request.scope.get(_TAKEN)
+    if taken is None:
+        return b""
     body, taken.body = taken.body, b""
     return body
 
 
 def put_back(request: Request, body: bytes) -> None:
-    """Let `body` be taken again, for another attempt to answer `request`."""
-    _taken(request).body = body
+    """Let `body`, which was taken, be taken again: for another attempt to answer `request`."""
+    if body:
+        request.scope[_TAKEN].body = body
 
 
-def room_of(request: Request) -> Room:
+def room_of(here: Gateway, request: Request) -> Room:
     """The room that `request` holds in the buffer: at least its body. A context manager that gives it
     back.
     """
-    return _taken(request).room
-
-
-def _taken(request: Request) -> _Body:
-    """Also of a request without a body."""
-    if _TAKEN not in request.scope:
-        request.scope[_TAKEN] = _Body(b"", gateway(request).buffer.room(""))
-    taken: _Body = request.scope[_TAKEN]
-    return taken
+    taken: _Body | None = request.scope.get(_TAKEN)
+    return here.buffer.room("") if taken is None else taken.room
 
 
 class WithBody:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from api.caller import CONTEXT
 from api.client_topics import topic_to_write
 from api.errors import error_responses
+from api.gateway import Gateway
 from api.media import Format, content_format
 from api.requests.appending import ProduceRequest, append, refuse_if_all_failed
 from api.requests.body import room_of, take_body
@@ -28,7 +29,7 @@ from api.v2.produce_answer import (
 from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, sent_records
 from api.wire.json_bounds import IN_LIST_DEPTH, decoded_within
-from api.wire.offload import INLINE_MAX_ROWS, is_large, maybe_in_thread
+from api.wire.offload import INLINE_MAX_ROWS, decoded, maybe_in_thread
 from api.wire.room import batch_in, hold, settle
 from api.wire.v2 import decode_records
 from ingest.buffer import Room
@@ -59,7 +60,7 @@ async def produce(request: Request, topic: str, acks: AcksParameter = "all") -> 
     appended.
     """
     refuse_of_one_partition(request.scope, topic)
-    return await _produce(request, topic, None, acks)
+    return await _produce(gateway(request), request, topic, None, acks)
 
 
 @router.post(
@@ -86,10 +87,11 @@ async def produce_to_partition(
     """
     stamp = _stamp(producer_id, producer_epoch, producer_seq)
     expected = _number("Expected-Offset", expected_offset, 2**63 - 1)
-    return await _produce(request, topic, partition, acks, stamp, expected)
+    return await _produce(gateway(request), request, topic, partition, acks, stamp, expected)
 
 
 async def _produce(
+    here: Gateway,
     request: Request,
     name: str,
     partition: int | None,
@@ -97,15 +99,16 @@ async def _produce(
     stamp: ProducerStamp | None = None,
     expected: int | None = None,
 ) -> Response:
-    here = gateway(request)
     begin = here.clock.monotonic()
     acks, form = acks_of(acks_name), content_format(content_type(request.scope))
     topic = await topic_to_write(here, name)
-    wanted = ProduceRequest(acks, partition, stamp, expected, context=request.scope.get(CONTEXT))
-    with room_of(request) as room:
+    with room_of(here, request) as room:
         size = room.size_bytes
+        context = request.scope.get(CONTEXT)
+        wanted = ProduceRequest(here, room, acks, partition, stamp, expected, context=context)
+        decode = partial(_decode, form=form, room=room, now_us=here.clock.now_us())
         # Nothing here refers to the body and its records while they wait.
-        result = await append(here, topic, await _sent(request, form, room), wanted, room)
+        result = await append(topic, await decoded(take_body(request), form, decode), wanted)
     batches, outcomes = result.batches, result.outcomes
     refuse_if_all_failed(outcomes)
     records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
@@ -113,12 +116,6 @@ async def _produce(
     encode = offsets_by_partition if form is Format.ARROW else offsets_by_record
     answer = await maybe_in_thread(records > INLINE_MAX_ROWS, lambda: encode(batches, outcomes))
     return HotResponse(answer, ANSWER_HEADERS[acks])
-
-
-async def _sent(request: Request, form: Format, room: Room) -> SentRecords:
-    body = take_body(request)
-    decode = partial(_decode, body, form, room, gateway(request).clock.now_us())
-    return await maybe_in_thread(is_large(body, form), decode)
 
 
 def _decode(body: bytes, form: Format, room: Room, now_us: int) -> SentRecords:

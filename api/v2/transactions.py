@@ -109,7 +109,7 @@ async def transact(request: Request, group: GroupName, retry_key: _RetryKey = ""
 async def _transact(request: Request, group_id: str, member_id: str | None, key: str) -> Response:
     here, form = gateway(request), content_format(content_type(request.scope))
     check_retry_key(key)
-    with room_of(request).detach() as room:  # given back before the wait for the result
+    with room_of(here, request).detach() as room:  # given back before the wait for the result
         body = take_body(request)
         digest = await maybe_in_thread(len(body) > INLINE_MAX_BYTES, partial(_digest, body, form))
         retry = key, digest

@@ -22,6 +22,7 @@ from starlette.types import Scope
 from api.caller import CONTEXT
 from api.client_topics import topic_to_write
 from api.errors import error_responses
+from api.gateway import Gateway
 from api.media import ValueFormat, value_format
 from api.requests.access import context_of
 from api.requests.appending import ProduceRequest, append, refuse_if_any_failed
@@ -131,9 +132,11 @@ async def append_values(
     # Keys go to other partitions when there are more of them: the same request is another one then.
     count = found.partition_count if partition is None else None
     facts = (retry_key, count, partition, form.value, key, source.text)
-    with room_of(request) as room:
+    with room_of(here, request) as room:
         size = room.size_bytes
         wanted = ProduceRequest(
+            here,
+            room,
             kind,
             partition,
             await _stamp(request, facts),
@@ -141,7 +144,7 @@ async def append_values(
             context=request.scope.get(CONTEXT),
         )
         # Nothing here refers to the body and its records while they wait.
-        result = await append(here, found, await _sent(request, found, form, source, room), wanted, room)
+        result = await append(found, await _sent(here, request, found, form, source, room), wanted)
     records = sum(outcome.count for outcome in result.outcomes if isinstance(outcome, Appended))
     here.metrics.topic(topic).produced(records, size, here.clock.monotonic() - begin)
     refuse_if_any_failed(result.outcomes)
@@ -160,12 +163,11 @@ async def _stamp(request: Request, facts: tuple[object, ...]) -> ProducerStamp |
 
 
 async def _sent(
-    request: Request, topic: Topic, form: ValueFormat, source: KeySource, room: Room
+    here: Gateway, request: Request, topic: Topic, form: ValueFormat, source: KeySource, room: Room
 ) -> SentRecords:
     body = take_body(request)
     of_json = names_of_json(topic.config.columns) if form is ValueFormat.CSV else frozenset()
-    now_us = gateway(request).clock.now_us()
-    decode = partial(decode_values, body, form, source, of_json, now_us, room)
+    decode = partial(decode_values, body, form, source, of_json, here.clock.now_us(), room)
     return await maybe_in_thread(is_much(body, form), decode)
 
 

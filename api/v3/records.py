@@ -133,13 +133,13 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
     record, in order, with its offset or its error.
     """
     found = await topic_to_write(here, topic)
-    with room_of(request) as room:
+    with room_of(here, request) as room:
         body = take_body(request)
         decode = partial(_decode_stream_within, body, room)
         rows = await maybe_in_thread(is_large_json(body), decode)
         del body, decode
-        wanted = ProduceRequest(Acks.ALL, context=request.scope.get(CONTEXT))
-        content = await _append(here, found, rows, room, wanted, _lines)
+        wanted = ProduceRequest(here, room, Acks.ALL, context=request.scope.get(CONTEXT))
+        content = await _append(found, rows, wanted, _lines)
     return Response(content, media_type="application/json")
 
 
@@ -172,14 +172,14 @@ async def produce_batch(here: Here, request: Request, cluster_id: ClusterId, top
     entries.
     """
     found = await topic_to_write(here, topic)
-    with room_of(request) as room:
+    with room_of(here, request) as room:
         body = take_body(request)
         found, accepted, failures = await _decode_for_current(here, found, body, room)
         del body
         encode = partial(_batch_answer, accepted.names, failures)
         if accepted.rows:
-            judged = ProduceRequest(Acks.ALL, judged=True, context=request.scope.get(CONTEXT))
-            content = await _append(here, found, accepted.rows, room, judged, encode)
+            judged = ProduceRequest(here, room, Acks.ALL, judged=True, context=request.scope.get(CONTEXT))
+            content = await _append(found, accepted.rows, judged, encode)
         else:
             content = await maybe_in_thread(len(failures) > INLINE_MAX_ROWS, partial(encode, []))
     return Response(content, 207, media_type="application/json")
@@ -276,18 +276,17 @@ def _refusal(topic: Topic, row: Row, now_us: int) -> LakelogError | None:
 
 
 async def _append(
-    here: Gateway,
     topic: Topic,
     rows: list[Row],
-    room: Room,
     request: ProduceRequest,
     encode: Callable[[list[_RecordAnswer]], bytes],
 ) -> bytes:
     """Append the rows, which are gone then; the answers to all of them, in order, as `encode` writes them."""
+    here = request.here
     begin = here.clock.monotonic()
     large = len(rows) > INLINE_MAX_ROWS
     made = partial(sent_records, rows, here.clock.now_us())
-    result = await append(here, topic, await maybe_in_thread(large, made), request, room)
+    result = await append(topic, await maybe_in_thread(large, made), request)
     refuse_if_all_failed(result.outcomes)
 
     def encoded() -> tuple[bytes, int]:

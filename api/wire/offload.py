@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from api.media import Format
@@ -46,11 +47,11 @@ def is_large(body: bytes, form: Format) -> bool:
     A few hundred bytes of Arrow may stand for a million records, and a few thousand may decompress to many
     megabytes.
     """
-    if form is Format.ARROW:
-        return len(body) > INLINE_MAX_BYTES or has_more(
-            body, INLINE_MAX_ROWS, INLINE_MAX_BYTES, INLINE_MAX_HEAD_BYTES
-        )
-    return is_large_json(body)
+    if form is not Format.ARROW:
+        return is_large_json(body)
+    return len(body) > INLINE_MAX_BYTES or has_more(
+        body, INLINE_MAX_ROWS, INLINE_MAX_BYTES, INLINE_MAX_HEAD_BYTES
+    )
 
 
 def is_large_json(body: bytes) -> bool:
@@ -63,6 +64,11 @@ def is_large_json(body: bytes) -> bool:
     if len(body) > INLINE_MAX_BYTES:
         return True
     return body.count(b",") + body.count(b"{") + body.count(b"[") > INLINE_MAX_VALUES
+
+
+async def decoded(body: bytes, form: Format, decode: Callable[[bytes], Result]) -> Result:
+    """The result of `decode` for `body`, in a thread where that is a lot of work (`is_large`)."""
+    return await maybe_in_thread(is_large(body, form), partial(decode, body))
 
 
 async def maybe_in_thread(large: bool, work: Callable[[], Result]) -> Result:

@@ -198,10 +198,10 @@ def test_a_wide_request_with_acks_0_goes_to_the_recreated_topic(tmp_path: Path) 
         for value in (b"1", b"2"):
             with gateway.buffer.room("again") as room:
                 sent = spread(value, new.partition_count)
-                await append(gateway, old, sent, ProduceRequest(Acks.NONE), room)
+                await append(old, sent, ProduceRequest(gateway, room, Acks.NONE))
         with gateway.buffer.room("again") as room:
             sent, now = spread(b"3", new.partition_count), await refreshed_topic(gateway, old)
-            done = await append(gateway, now, sent, ProduceRequest(Acks.ALL), room)
+            done = await append(now, sent, ProduceRequest(gateway, room, Acks.ALL))
         assert all(isinstance(outcome, Appended) and outcome.base_offset == 2 for outcome in done.outcomes)
         for index in range(new.partition_count):
             partition = new.partition(index)
