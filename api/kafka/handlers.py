@@ -1,12 +1,17 @@
-"""The APIs that this door offers, and the answer to each request."""
+"""The APIs that this door offers: the answer to each request, and the operations that its principal needs.
+
+The handlers ask for these, for each resource that a request names (`Caller.check`). `listed` says that an
+answer leaves out what its principal may not describe. SaslHandshake names a mechanism, SaslAuthenticate
+brings its messages (KIP-43, KIP-152, KIP-368): an authenticated connection may log in again, as the same
+principal, and a refusal ends the connection after its answer.
+"""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from api.kafka.clients.access import rule_of
-from api.kafka.clients.client import Client
+from api.kafka.clients.client import Client, SaslSession
 from api.kafka.clients.door import Door, Handler
-from api.kafka.cluster import describe_cluster, list_partition_reassignments
+from api.kafka.clients.errors import ErrorCode
 from api.kafka.groups.committed import offset_commit, offset_delete, offset_fetch
 from api.kafka.groups.group_admin import delete_groups, describe_groups, list_groups
 from api.kafka.groups.members import (
@@ -21,15 +26,53 @@ from api.kafka.logs.fetch import fetch
 from api.kafka.logs.list_offsets import list_offsets
 from api.kafka.logs.producers import init_producer_id
 from api.kafka.protocol import apis
-from api.kafka.protocol.messages.handshake import ApiVersion, ApiVersionsResponse
-from api.kafka.sasl import sasl_authenticate, sasl_handshake
+from api.kafka.protocol.messages.handshake import (
+    ApiVersion,
+    ApiVersionsResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from api.kafka.topics.config_changes import alter_configs, incremental_alter_configs
 from api.kafka.topics.configs import describe_configs, list_config_resources
-from api.kafka.topics.deleted_records import delete_records
-from api.kafka.topics.log_dirs import describe_log_dirs
-from api.kafka.topics.metadata import metadata
+from api.kafka.topics.metadata import describe_cluster, list_partition_reassignments, metadata
 from api.kafka.topics.topic_admin import create_partitions, create_topics, delete_topics
-from api.kafka.topics.topic_partitions import describe_topic_partitions
+from api.kafka.topics.topic_partitions import delete_records, describe_log_dirs, describe_topic_partitions
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.errors import AuthenticationFailed
+
+_NO_LOGIN = "this gateway authenticates nobody; connect without SASL"
+_NO_HANDSHAKE = "SaslAuthenticate comes after a SaslHandshake of version 1; send that first"
+
+
+class Rule(NamedTuple):
+    """One of `needs` refuses a request, or what it is about. `listed` are resources that are left out."""
+
+    needs: tuple[tuple[Operation, ResourceType], ...] = ()
+    listed: tuple[ResourceType, ...] = ()
+    is_public: bool = False
+    """Whether it is answered before anybody is authenticated."""
+
+    is_counted: bool = True
+    """Whether it counts as under way for `principal_requests_max`. Members of a group wait for one another,
+    so none of their requests may wait for a place of those."""
+
+
+def _topic(*operations: Operation) -> tuple[tuple[Operation, ResourceType], ...]:
+    return tuple((operation, ResourceType.TOPIC) for operation in operations)
+
+
+def _group(operation: Operation) -> tuple[tuple[Operation, ResourceType], ...]:
+    return ((operation, ResourceType.GROUP),)
+
+
+def _cluster(operation: Operation) -> tuple[tuple[Operation, ResourceType], ...]:
+    return ((operation, ResourceType.CLUSTER),)
+
+
+_PUBLIC = Rule(is_public=True, is_counted=False)
+_MEMBERSHIP = Rule(_group(Operation.READ), is_counted=False)
 
 
 async def _api_versions(_door: Door, _client: Client, _request: Any, _version: int) -> ApiVersionsResponse:
@@ -42,40 +85,104 @@ async def _api_versions(_door: Door, _client: Client, _request: Any, _version: i
     )
 
 
-HANDLERS: Mapping[int, Handler] = {
-    apis.FETCH: fetch,
-    apis.LIST_OFFSETS: list_offsets,
-    apis.METADATA: metadata,
-    apis.OFFSET_COMMIT: offset_commit,
-    apis.OFFSET_FETCH: offset_fetch,
-    apis.FIND_COORDINATOR: find_coordinator,
-    apis.JOIN_GROUP: join_group,
-    apis.HEARTBEAT: heartbeat,
-    apis.LEAVE_GROUP: leave_group,
-    apis.SYNC_GROUP: sync_group,
-    apis.DESCRIBE_GROUPS: describe_groups,
-    apis.LIST_GROUPS: list_groups,
-    apis.SASL_HANDSHAKE: sasl_handshake,
-    apis.API_VERSIONS: _api_versions,
-    apis.CREATE_TOPICS: create_topics,
-    apis.DELETE_TOPICS: delete_topics,
-    apis.DELETE_RECORDS: delete_records,
-    apis.INIT_PRODUCER_ID: init_producer_id,
-    apis.DESCRIBE_CONFIGS: describe_configs,
-    apis.ALTER_CONFIGS: alter_configs,
-    apis.DESCRIBE_LOG_DIRS: describe_log_dirs,
-    apis.SASL_AUTHENTICATE: sasl_authenticate,
-    apis.CREATE_PARTITIONS: create_partitions,
-    apis.DELETE_GROUPS: delete_groups,
-    apis.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
-    apis.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
-    apis.OFFSET_DELETE: offset_delete,
-    apis.DESCRIBE_CLUSTER: describe_cluster,
-    apis.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
-    apis.LIST_CONFIG_RESOURCES: list_config_resources,
-    apis.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
+async def sasl_handshake(
+    _door: Door, client: Client, request: SaslHandshakeRequest, version: int
+) -> SaslHandshakeResponse:
+    """After version 0 the messages are frames of their own, and there is no login again."""
+    offered = client.access.sasl_mechanisms
+    code = ErrorCode.NONE
+    if client.sasl is not None or (version == 0 and client.context is not None):
+        code = ErrorCode.ILLEGAL_SASL_STATE
+    elif request.mechanism not in offered:
+        code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    else:
+        client.sasl = SaslSession(client.access, request.mechanism, client.host, version == 0)
+    if client.access.is_open:
+        code = ErrorCode.ILLEGAL_SASL_STATE  # and the connection goes on, as at Kafka's brokers
+    else:
+        client.is_ending = code is not ErrorCode.NONE
+    return SaslHandshakeResponse(error_code=code, mechanisms=[*offered])
+
+
+async def sasl_authenticate(
+    _door: Door, client: Client, request: SaslAuthenticateRequest, _version: int
+) -> SaslAuthenticateResponse:
+    """Raises QuotaReached and Retriable, which say nothing about the credential: the connection ends without
+    an answer, and the client tries again.
+    """
+    if client.sasl is None:
+        client.is_ending = not client.access.is_open
+        why = _NO_LOGIN if client.access.is_open else _NO_HANDSHAKE
+        return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=why)
+    try:
+        answer = await client.authenticate(client.sasl, request.auth_bytes)
+    except AuthenticationFailed as error:
+        client.is_ending = True
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=error.message
+        )
+    return SaslAuthenticateResponse(
+        error_message=None, auth_bytes=answer, session_lifetime_ms=client.lifetime_ms
+    )
+
+
+_OFFERED: Mapping[int, tuple[Handler, Rule]] = {
+    apis.FETCH: (fetch, Rule(_topic(Operation.READ))),
+    apis.LIST_OFFSETS: (list_offsets, Rule(_topic(Operation.DESCRIBE))),
+    # CREATE, on the cluster or the topic, where the request makes one.
+    apis.METADATA: (metadata, Rule(_topic(Operation.DESCRIBE, Operation.CREATE), (ResourceType.TOPIC,))),
+    apis.OFFSET_COMMIT: (offset_commit, Rule((*_group(Operation.READ), *_topic(Operation.READ)))),
+    apis.OFFSET_FETCH: (
+        offset_fetch,
+        Rule((*_group(Operation.DESCRIBE), *_topic(Operation.DESCRIBE)), (ResourceType.TOPIC,)),
+    ),
+    apis.FIND_COORDINATOR: (find_coordinator, Rule(_group(Operation.DESCRIBE))),
+    apis.JOIN_GROUP: (join_group, _MEMBERSHIP),
+    apis.HEARTBEAT: (heartbeat, _MEMBERSHIP),
+    apis.LEAVE_GROUP: (leave_group, _MEMBERSHIP),
+    apis.SYNC_GROUP: (sync_group, _MEMBERSHIP),
+    apis.DESCRIBE_GROUPS: (describe_groups, Rule(_group(Operation.DESCRIBE))),
+    apis.LIST_GROUPS: (list_groups, Rule(listed=(ResourceType.GROUP,))),
+    apis.SASL_HANDSHAKE: (sasl_handshake, _PUBLIC),
+    apis.API_VERSIONS: (_api_versions, _PUBLIC),
+    apis.CREATE_TOPICS: (create_topics, Rule(_topic(Operation.CREATE))),  # or on the cluster
+    apis.DELETE_TOPICS: (delete_topics, Rule(_topic(Operation.DELETE))),
+    apis.DELETE_RECORDS: (delete_records, Rule(_topic(Operation.DELETE))),
+    # Or WRITE on any topic (KIP-679).
+    apis.INIT_PRODUCER_ID: (init_producer_id, Rule(_cluster(Operation.IDEMPOTENT_WRITE))),
+    apis.DESCRIBE_CONFIGS: (
+        describe_configs,
+        Rule((*_topic(Operation.DESCRIBE_CONFIGS), *_cluster(Operation.DESCRIBE_CONFIGS))),
+    ),
+    apis.ALTER_CONFIGS: (
+        alter_configs,
+        Rule((*_topic(Operation.ALTER_CONFIGS), *_cluster(Operation.ALTER_CONFIGS))),
+    ),
+    apis.DESCRIBE_LOG_DIRS: (describe_log_dirs, Rule(_cluster(Operation.DESCRIBE))),
+    apis.SASL_AUTHENTICATE: (sasl_authenticate, _PUBLIC),
+    apis.CREATE_PARTITIONS: (create_partitions, Rule(_topic(Operation.ALTER))),
+    apis.DELETE_GROUPS: (delete_groups, Rule(_group(Operation.DELETE))),
+    apis.INCREMENTAL_ALTER_CONFIGS: (
+        incremental_alter_configs,
+        Rule((*_topic(Operation.ALTER_CONFIGS), *_cluster(Operation.ALTER_CONFIGS))),
+    ),
+    apis.LIST_PARTITION_REASSIGNMENTS: (list_partition_reassignments, Rule(_cluster(Operation.DESCRIBE))),
+    apis.OFFSET_DELETE: (offset_delete, Rule((*_group(Operation.DELETE), *_topic(Operation.READ)))),
+    apis.DESCRIBE_CLUSTER: (describe_cluster, Rule()),  # the gateways, which Metadata has, too
+    apis.CONSUMER_GROUP_HEARTBEAT: (consumer_group_heartbeat, _MEMBERSHIP),
+    apis.LIST_CONFIG_RESOURCES: (list_config_resources, Rule(_cluster(Operation.DESCRIBE_CONFIGS))),
+    apis.DESCRIBE_TOPIC_PARTITIONS: (
+        describe_topic_partitions,
+        Rule(_topic(Operation.DESCRIBE), (ResourceType.TOPIC,)),
+    ),
 }
+"""The answer to an API, and who gets it, as Kafka's brokers ask (`kafka.server.KafkaApis`)."""
+
+HANDLERS: Mapping[int, Handler] = {key: handler for key, (handler, _) in _OFFERED.items()}
 """By the key of the API. Produce is not among them: its requests overlap (`connections/request_line.py`)."""
 
-for _key in (apis.PRODUCE, *HANDLERS):
-    rule_of(_key)  # what has no rule of access is not offered
+RULES: Mapping[int, Rule] = {
+    apis.PRODUCE: Rule(_topic(Operation.WRITE)),
+    **{key: rule for key, (_, rule) in _OFFERED.items()},
+}
+"""By the key of the API."""

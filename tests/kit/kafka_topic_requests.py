@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from api.kafka.protocol.messages import configs, incremental_configs
+from api.kafka.protocol.messages import configs
 from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.topics import (
     CreatableReplicaAssignment,
@@ -136,14 +136,10 @@ def _settings(t: str) -> Iterator[Asked]:
         (t, "flush.ms", 9, "1"),
         ("absent", "flush.ms", 0, "1"),
     ):
-        change = incremental_configs.AlterableConfig(name=setting, config_operation=act, value=value)
-        found = incremental_configs.AlterConfigsResource(
-            resource_type=2, resource_name=name, configs=[change]
-        )
+        change = configs.IncrementalConfig(name=setting, config_operation=act, value=value)
+        found = configs.IncrementalConfigsResource(resource_type=2, resource_name=name, configs=[change])
         for checked in (True, False):
-            asked = incremental_configs.IncrementalAlterConfigsRequest(
-                resources=[found], validate_only=checked
-            )
+            asked = configs.IncrementalAlterConfigsRequest(resources=[found], validate_only=checked)
             yield "admin", asked
 
 

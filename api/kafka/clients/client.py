@@ -1,23 +1,126 @@
-"""The client of one connection: who it is, and what it may do."""
+"""The client of one connection: how it logs in, who it is, and what it may do.
 
+By SASL it logs in with PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. PLAIN brings what HTTP Basic does: the name and
+password of a user, or the id and secret of an API key.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
 from api.kafka.clients.errors import error_code
 from api.kafka.clients.read_ahead import ReadAhead
-from api.kafka.clients.sasl_session import SaslSession
 from coordinator.access.access import Access
-from coordinator.access.authentication.authenticator import Login
+from coordinator.access.authentication.authenticator import PLAIN, Login, basic_header
+from coordinator.access.authentication.scram_server import ScramServer
 from coordinator.access.caller import Caller
 from coordinator.access.pending_requests import PendingCount
 from coordinator.access.principal import ANONYMOUS, Principal, RequestContext
 from coordinator.access.quota_manager import DELAY_MAX_S, QuotaKind
 from ingest.buffer import Room
-from log_tables.errors import AuthenticationFailed
+from log_tables.cluster.acl import CLUSTER_NAME, TOPIC_OPERATIONS, Operation, ResourceType
+from log_tables.errors import AuthenticationFailed, QuotaReached
 from log_tables.limits import KAFKA_ANSWER_MAX_BYTES
 
 FETCH_QUOTA_S = 10
 """An answer makes its client silent for so long at most, or for as long as its first record does."""
+
+NOT_ASKED = -(2**31)
+"""Nobody has asked for them."""
+
+_BITS: Mapping[Operation, int] = {
+    Operation.READ: 3,
+    Operation.WRITE: 4,
+    Operation.CREATE: 5,
+    Operation.DELETE: 6,
+    Operation.ALTER: 7,
+    Operation.DESCRIBE: 8,
+    Operation.CLUSTER_ACTION: 9,
+    Operation.DESCRIBE_CONFIGS: 10,
+    Operation.ALTER_CONFIGS: 11,
+    Operation.IDEMPOTENT_WRITE: 12,
+}
+"""By Kafka's codes (org.apache.kafka.common.acl.AclOperation)."""
+
+_OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: TOPIC_OPERATIONS,
+    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+
+_WRONG = "the name or the password is not right; check them"
+
+
+class SaslSession:
+    """The messages of one login by SASL. `raw` says that each is a frame of its own (SaslHandshake 0)."""
+
+    def __init__(self, access: Access, mechanism: str, host: str, raw: bool) -> None:
+        """`mechanism` is one that `access` offers; the client is at `host`."""
+        assert access.authenticator is not None
+        self.raw = raw
+        self._access, self._host, self._authenticator = access, host, access.authenticator
+        self._scram: ScramServer | None = None
+        if mechanism != PLAIN:
+            self._scram = self._authenticator.scram_server(mechanism, host)
+        self._proven: Login | None = None
+        self._is_begun = False
+
+    async def answer(self, message: bytes) -> tuple[bytes, Login | None]:
+        """The answer to a message, and the login after the last one.
+
+        Raises AuthenticationFailed and QuotaReached, which are audited, and Retriable.
+        """
+        if self._scram is None:
+            return b"", await self._plain(message)
+        try:
+            return self._proof(self._scram, message)
+        except (AuthenticationFailed, QuotaReached) as error:
+            self._access.note_refused_name(self._scram.name, self._host, error)
+            raise
+
+    async def _plain(self, message: bytes) -> Login:
+        header = _basic(message)
+        try:
+            if header is None:
+                raise AuthenticationFailed(_WRONG)
+            await self._access.verify(header, None, self._host)
+            login = self._authenticator.login(header)
+            if login is None:
+                raise AuthenticationFailed(_WRONG)
+        except (AuthenticationFailed, QuotaReached) as error:
+            self._access.note_refusal(header, self._host, error)
+            raise
+        return login
+
+    def _proof(self, scram: ScramServer, message: bytes) -> tuple[bytes, Login | None]:
+        if not self._is_begun:
+            self._is_begun = True
+            return scram.first(message), None
+        answer = scram.final(message)
+        assert scram.user is not None
+        return answer, self._authenticator.login_of(scram.user)
+
+
+def _basic(message: bytes) -> bytes | None:
+    """A message of PLAIN as a header of Basic: authorization id, name, password (RFC 4616).
+
+    None for what is no such message; nobody acts for somebody else.
+    """
+    try:
+        parts = bytes(message).decode().split("\0")
+    except UnicodeDecodeError:
+        return None
+    if len(parts) != 3 or parts[0] not in ("", parts[1]):
+        return None
+    return basic_header(parts[1], parts[2])
 
 
 @dataclass(slots=True, eq=False)
@@ -119,3 +222,12 @@ class Client:
     def changes_wait_ms(self) -> int:
         """How long it should wait before its next change, in milliseconds."""
         return ceil(self.debt_s(QuotaKind.MUTATIONS) * 1_000)
+
+
+def authorized_operations(
+    client: Client, kind: ResourceType, name: str = CLUSTER_NAME, *, asked: bool = True
+) -> int:
+    """The operations that `client` may do on a resource, as the bits of a number (KIP-430), or NOT_ASKED."""
+    if not asked:
+        return NOT_ASKED
+    return sum(1 << _BITS[each] for each in _OPERATIONS[kind] if client.caller.allows(each, kind, name))

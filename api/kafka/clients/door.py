@@ -1,22 +1,24 @@
 """The parts of a gateway that the answers to Kafka's clients are made of."""
 
+import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from api.client_topics import TopicDescription
 from api.gateway import Gateway
 from api.kafka.clients.client import Client
+from api.kafka.clients.errors import ErrorCode, Refusal
 from coordinator.brokers.pipeline import Pipeline
 from ingest.buffer import Buffer
 from ingest.loop_share import Wide
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
-from log_tables.limits import BRIEF_PRODUCER_MAX_MS, LOOKS_AT_ONCE
+from log_tables.limits import BRIEF_PRODUCER_MAX_MS, KAFKA_RESOURCES_MAX, LOOKS_AT_ONCE
 from log_tables.partition.sequencer import brief_producer_id
 
 NO_LEADER_EPOCH = -1
@@ -37,6 +39,9 @@ WARN_AGAIN_S = 60.0
 
 WARNINGS_MAX = 1_000
 """Addresses that are warned of in WARN_AGAIN_S; others then make no line."""
+
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
 
 
 class ProducerIds:
@@ -166,3 +171,27 @@ class Door:
 
 Handler = Callable[[Door, Client, Any, int], Awaitable[Any]]
 """The answer to a request of a client, which came in this version of its API."""
+
+
+def refusals(keys: Iterable[Key]) -> dict[Key, Refusal | None]:
+    """Each of the resources that a request names, and why it is not looked at: it is named twice, or comes
+    after KAFKA_RESOURCES_MAX others.
+    """
+    found: dict[Key, Refusal | None] = {}
+    for key in keys:
+        if key in found:
+            found[key] = Refusal(ErrorCode.INVALID_REQUEST, "it is named twice in one request")
+        elif len(found) < KAFKA_RESOURCES_MAX:
+            found[key] = None
+        else:
+            message = f"a request names at most {KAFKA_RESOURCES_MAX} resources; send several"
+            found[key] = Refusal(ErrorCode.POLICY_VIOLATION, message)
+    return found
+
+
+async def in_thread(door: Door, change: Callable[[], Result]) -> Result:
+    """The result of `change`, which may block. One that has begun goes on when its client is gone."""
+    try:
+        return await asyncio.get_running_loop().run_in_executor(door.changing, change)
+    finally:
+        door.here.changes.made += 1  # what was looked at before is old

@@ -11,7 +11,7 @@ from api.access_log import AccessLog, principal_of
 from api.kafka.clients.client import Client
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.connections.answer_writer import REVOKED, AnswerWriter
-from api.kafka.connections.throttle import Throttle
+from api.kafka.connections.frame_reader import Throttle
 from api.kafka.protocol.apis import APIS
 from api.kafka.protocol.codec import Chunk, RequestHeader, encode_response
 from api.kafka.protocol.notation import Message, Struct, fields_of, has_more

@@ -13,9 +13,8 @@ from api.kafka.clients.door import Door
 from api.kafka.clients.read_ahead import ReadAhead
 from api.kafka.connections.answer_writer import REVOKED, AnswerWriter
 from api.kafka.connections.connections import Connections
-from api.kafka.connections.frame_reader import FrameReader
+from api.kafka.connections.frame_reader import FrameReader, Throttle
 from api.kafka.connections.request_line import RequestLine
-from api.kafka.connections.throttle import Throttle
 from api.kafka.protocol.apis import PRODUCE
 from api.kafka.protocol.codec import Malformed
 from coordinator.access.quota_manager import QuotaKind

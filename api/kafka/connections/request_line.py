@@ -9,15 +9,13 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from api.kafka.clients.access import Rule, rule_of
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.connections.answer_line import AnswerLine, RequestEntry
 from api.kafka.connections.answer_writer import REVOKED, AnswerWriter
-from api.kafka.connections.frame_reader import LENGTH_BYTES, SMALL_FRAME_BYTES, Frame
-from api.kafka.connections.throttle import Throttle
-from api.kafka.handlers import HANDLERS
+from api.kafka.connections.frame_reader import LENGTH_BYTES, SMALL_FRAME_BYTES, Frame, Throttle
+from api.kafka.handlers import HANDLERS, RULES, Rule
 from api.kafka.logs.produce import produce
 from api.kafka.protocol.apis import API_VERSIONS, APIS, FETCH, PRODUCE, SASL_AUTHENTICATE, Api
 from api.kafka.protocol.codec import (
@@ -179,7 +177,7 @@ class RequestLine:
         api = APIS.get(header.api_key)
         if api is None or (header.api_key != PRODUCE and header.api_key not in HANDLERS):
             raise Malformed(f"API {header.api_key} is not offered")
-        rule = rule_of(header.api_key)
+        rule = RULES[header.api_key]
         if self._client.context is None and not rule.is_public:
             raise Malformed(f"{api.name} came before SaslAuthenticate")
         if self._door.here.access.is_shut or not self._client.is_let_in:
@@ -256,7 +254,7 @@ class RequestLine:
     def _charge(self, api_key: int, size_bytes: int) -> None:
         """Count what came with a request. A client beyond a quota has to be silent for a while."""
         kinds = [QuotaKind.REQUESTS]
-        if rule_of(api_key).is_public:
+        if RULES[api_key].is_public:
             return
         if size_bytes:
             self._client.charge(QuotaKind.PRODUCER_BYTES, size_bytes)

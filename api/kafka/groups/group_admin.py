@@ -7,8 +7,7 @@ form in which Kafka's clients read them.
 from collections.abc import Iterator
 from functools import partial
 
-from api.kafka.clients.authorized_operations import authorized_operations
-from api.kafka.clients.client import Client
+from api.kafka.clients.client import Client, authorized_operations
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, group_error_code
 from api.kafka.protocol.messages.groups import (

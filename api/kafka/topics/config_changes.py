@@ -4,28 +4,29 @@ Each topic is changed whole or not at all. The settings of a gateway are its own
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from api.kafka.clients.changes import in_thread, refusals
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import Door
+from api.kafka.clients.door import Door, in_thread, refusals
 from api.kafka.clients.errors import ErrorCode, Refusal, said
-from api.kafka.protocol.messages import configs, incremental_configs
-from api.kafka.protocol.messages.configs import AlterConfigsRequest, AlterConfigsResponse
-from api.kafka.protocol.messages.incremental_configs import (
+from api.kafka.protocol.messages import configs
+from api.kafka.protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from api.kafka.topics.configs import ConfigResourceType, check_resource, denied_code
-from api.kafka.topics.topic_config import plain, plain_configs
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.topic_admin import change_config, check_change
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
-from log_tables.cluster.setting import ListSetting
+from log_tables.cluster.setting import Columns, ListSetting
 from log_tables.errors import InvalidConfig, LakelogError
+
+_TRUTHS = {"false", "true"}
 
 
 class AlterOperation(IntEnum):
@@ -44,7 +45,7 @@ class _Alteration(NamedTuple):
     shown: Mapping[str, str | None]
 
 
-_Resource = TypeVar("_Resource", configs.AlterConfigsResource, incremental_configs.AlterConfigsResource)
+_Resource = TypeVar("_Resource", configs.AlterConfigsResource, configs.IncrementalConfigsResource)
 
 
 async def alter_configs(
@@ -108,7 +109,7 @@ def _replacement(asked: configs.AlterConfigsResource) -> _Alteration:
     return _Alteration(lambda _: TopicConfig.parse(wanted, KAFKA_SETTINGS), wanted)
 
 
-def _increment(asked: incremental_configs.AlterConfigsResource) -> _Alteration:
+def _increment(asked: configs.IncrementalConfigsResource) -> _Alteration:
     changes = _plain_changes(asked.configs)
 
     def change(config: TopicConfig) -> TopicConfig:
@@ -124,7 +125,7 @@ class _SettingChange(NamedTuple):
     value: str
 
 
-def _plain_changes(asked: Sequence[incremental_configs.AlterableConfig]) -> list[_SettingChange]:
+def _plain_changes(asked: Sequence[configs.IncrementalConfig]) -> list[_SettingChange]:
     """The changes of single settings. Raises Refusal, InvalidConfig for what cannot be done to any topic."""
     names = Counter(each.name for each in asked)
     found = []
@@ -170,3 +171,26 @@ def _shown(asked: _SettingChange) -> str | None:
         case AlterOperation.SET:
             return asked.value
     return f"{asked.operation.name} {asked.value}"
+
+
+def plain(name: str, value: str) -> str:
+    """`value` of the setting `name` as lakelog writes it: Kafka takes blanks around words, and TRUE."""
+    setting = KAFKA_SETTINGS.get(name)
+    if setting is None or isinstance(setting, Columns):
+        return value
+    if isinstance(setting, ListSetting):
+        return ",".join(word.strip() for word in value.split(","))
+    value = value.strip()
+    return value.lower() if _TRUTHS.issuperset(setting.choices) else value
+
+
+def plain_configs(configs: Iterable[tuple[str, str | None]], no_value: ErrorCode) -> dict[str, str]:
+    """Settings with values, each named once. Raises Refusal, with `no_value` for one without a value."""
+    found: dict[str, str] = {}
+    for name, value in configs:
+        if value is None:
+            raise Refusal(no_value, f"the setting {name[:100]!r} has no value; give it one")
+        if name in found:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"the setting {name[:100]!r} is named twice")
+        found[name] = plain(name, value)
+    return found

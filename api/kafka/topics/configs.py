@@ -7,9 +7,8 @@ from functools import cache
 from typing import NamedTuple
 
 from api.client_topics import TopicDescription, describe_named, describe_topics
-from api.kafka.clients.changes import refusals
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import Door
+from api.kafka.clients.door import Door, refusals
 from api.kafka.clients.errors import ErrorCode, Refusal, said
 from api.kafka.protocol.messages.configs import (
     ConfigResource,
@@ -22,7 +21,6 @@ from api.kafka.protocol.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from api.kafka.topics.topic_config import ConfigSource
 from ingest.settings import Settings
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
@@ -79,6 +77,14 @@ _BROKER_FIELDS: Mapping[str, tuple[str, str]] = {
     "ssl.client.auth": ("ssl_client_auth", "Whether clients are asked for a certificate, and need one."),
 }
 """The settings of a gateway, by Kafka's names, and what each is for."""
+
+
+class ConfigSource(IntEnum):
+    """Where the value of a setting comes from, by Kafka's numbers."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
 
 
 class BrokerSetting(NamedTuple):

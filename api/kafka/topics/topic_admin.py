@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from api.client_topics import current_name_of
-from api.kafka.clients.changes import in_thread, refusals
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import Door
+from api.kafka.clients.door import Door, in_thread, refusals
 from api.kafka.clients.errors import ErrorCode, Refusal, said
 from api.kafka.protocol.messages.topics import (
     CreatableReplicaAssignment,
@@ -28,7 +27,8 @@ from api.kafka.protocol.messages.topics import (
     DeleteTopicState,
 )
 from api.kafka.protocol.notation import ZERO_UUID
-from api.kafka.topics.topic_config import ConfigSource, plain_configs
+from api.kafka.topics.config_changes import plain_configs
+from api.kafka.topics.configs import ConfigSource
 from api.topic_changes import add_partitions, create_topic, delete_topic, plan_creation, plan_growth
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig

@@ -1,28 +1,52 @@
-"""DescribeTopicPartitions: the partitions of topics, so many in an answer (KIP-966)."""
+"""The partitions of topics: their leaders, so many in an answer (DescribeTopicPartitions, KIP-966); how large
+they are (DescribeLogDirs, KIP-113, KIP-827); the removal of their first records (DeleteRecords, KIP-107).
+"""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from itertools import count
 
-from api.client_topics import TopicDescription, describe_named, describe_topics
-from api.kafka.clients.authorized_operations import authorized_operations
-from api.kafka.clients.client import Client
-from api.kafka.clients.door import NO_LEADER_EPOCH, Door
-from api.kafka.clients.errors import ErrorCode
+from api.client_topics import TopicDescription, describe_named, describe_topics, with_partition
+from api.kafka.clients.client import Client, authorized_operations
+from api.kafka.clients.door import NO_LEADER_EPOCH, Door, in_thread
+from api.kafka.clients.errors import ErrorCode, error_code
 from api.kafka.protocol.messages.cluster import (
     Cursor,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from api.kafka.protocol.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+)
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import is_internal
-from log_tables.layout import AUDIT
-from log_tables.limits import KAFKA_INLINE_ELEMENTS
+from log_tables.errors import AuthorizationFailed, Damaged, InvalidArgument, LakelogError
+from log_tables.layout import AUDIT, TOPICS
+from log_tables.limits import KAFKA_INLINE_ELEMENTS, KAFKA_RESOURCES_MAX
+from log_tables.partition.partition import Partition
 
 PARTITIONS_PER_ANSWER = 2_000
 """As Kafka's max.request.partition.size.limit."""
+
+HIGH_WATERMARK = -1
+"""As an offset: all records that are there."""
+
+NO_WATERMARK = -1
+"""Nothing was deleted."""
 
 
 async def describe_topic_partitions(
@@ -98,3 +122,102 @@ def _described(
             for number in shown
         ],
     )
+
+
+async def delete_records(
+    door: Door, client: Client, request: DeleteRecordsRequest, _version: int
+) -> DeleteRecordsResponse:
+    """The log start offsets that the partitions have then. KAFKA_RESOURCES_MAX partitions are looked at, and
+    no others. Any gateway does it.
+    """
+    numbers = count()
+
+    def delete() -> list[DeleteRecordsTopicResult]:
+        return [_deleted_of_topic(door, client, topic, numbers) for topic in request.topics]
+
+    return DeleteRecordsResponse(topics=await in_thread(door, delete))
+
+
+def _deleted_of_topic(
+    door: Door, client: Client, topic: DeleteRecordsTopic, numbers: Iterator[int]
+) -> DeleteRecordsTopicResult:
+    return DeleteRecordsTopicResult(
+        name=topic.name,
+        partitions=[
+            _deleted(door, client, topic.name, part)
+            if next(numbers) < KAFKA_RESOURCES_MAX
+            else _not_deleted(part.partition_index, ErrorCode.POLICY_VIOLATION)
+            for part in topic.partitions
+        ],
+    )
+
+
+def _deleted(
+    door: Door, client: Client, topic: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    number, before = asked.partition_index, asked.offset
+
+    def delete(partition: Partition) -> int:
+        return partition.truncate(partition.high_watermark if before == HIGH_WATERMARK else before)
+
+    try:
+        client.caller.check(Operation.DELETE, ResourceType.TOPIC, topic)
+        with client.caller.changing(
+            "DeleteRecords", ResourceType.TOPIC, topic, partition=number, before=before
+        ):
+            start = with_partition(door.here, topic, number, delete)
+    except LakelogError as error:
+        return _not_deleted(number, error_code(error))
+    return DeleteRecordsPartitionResult(partition_index=number, low_watermark=start)
+
+
+def _not_deleted(partition: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=partition, low_watermark=NO_WATERMARK, error_code=code
+    )
+
+
+async def describe_log_dirs(
+    door: Door, client: Client, request: DescribeLogDirsRequest, _version: int
+) -> DescribeLogDirsResponse:
+    """One directory: that of all topics. A gateway answers for the partitions whose replica it is said to be,
+    so that the answers of all gateways together have each partition once.
+    """
+    try:
+        client.caller.check(Operation.DESCRIBE, ResourceType.CLUSTER)
+    except AuthorizationFailed:
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    def describe() -> list[DescribeLogDirsTopic]:
+        if request.topics is None:
+            return [*_sizes(door, describe_topics(door.here), None)]
+        asked: dict[str, set[int]] = {}
+        for each in request.topics:
+            asked.setdefault(each.topic, set()).update(each.partitions)
+        return [*_sizes(door, describe_named(door.here, asked).values(), asked)]
+
+    result = DescribeLogDirsResult(log_dir=_directory(door), topics=await asyncio.to_thread(describe))
+    return DescribeLogDirsResponse(results=[result])
+
+
+def _sizes(
+    door: Door, topics: Iterable[TopicDescription], asked: Mapping[str, set[int]] | None
+) -> Iterator[DescribeLogDirsTopic]:
+    """The topics with partitions on this gateway, each with the partitions asked for, or all."""
+    for topic, leaders in door.leaders(topics):
+        parts, numbers = [], None if asked is None else asked[topic.name]
+        for number, leader in enumerate(leaders):
+            if leader == door.here.brokers.id and (numbers is None or number in numbers):
+                with suppress(Damaged):  # nobody knows how large it is
+                    size = topic.size_bytes(number)
+                    parts.append(DescribeLogDirsPartition(partition_index=number, partition_size=size))
+        if parts:
+            yield DescribeLogDirsTopic(name=topic.name, partitions=parts)
+
+
+def _directory(door: Door) -> str:
+    """Where other programs find the topics, by the name that the root was opened with where they cannot."""
+    try:
+        return door.here.cluster.store.delta_location(TOPICS)[0]
+    except InvalidArgument:
+        return door.here.settings.data

@@ -7,8 +7,8 @@ from pathlib import Path as FilePath
 
 import pytest
 
-from api.kafka.clients.access import rule_of
 from api.kafka.clients.errors import ErrorCode
+from api.kafka.handlers import RULES
 from api.kafka.protocol.apis import APIS, Api
 from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.offsets import (
@@ -27,7 +27,7 @@ from tests.kit.loop_holds import HELD_MAX_S, Holds, loop_holds
 from tests.kit.record_batches import Sent, kafka_python_batch
 from tests.kit.secured import Secured
 
-WIDE = [api for api in APIS.values() if not rule_of(api.key).is_public]
+WIDE = [api for api in APIS.values() if not RULES[api.key].is_public]
 
 
 @dataclass

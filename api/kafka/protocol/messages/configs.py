@@ -1,4 +1,4 @@
-"""The settings of topics and brokers, read, and replaced all together."""
+"""The settings of topics and brokers: read, replaced all together, changed one by one (KIP-339)."""
 
 from typing import Annotated
 
@@ -106,3 +106,31 @@ class ListConfigResourcesResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     config_resources: list[ConfigResource] = []
+
+
+class IncrementalConfig(Struct):
+    name: str = ""
+    config_operation: Int8 = 0
+    value: str | None = ""
+
+
+class IncrementalConfigsResource(Struct):
+    resource_type: Int8 = 0
+    resource_name: str = ""
+    configs: list[IncrementalConfig] = []
+
+
+class IncrementalAlterConfigsRequest(Message):
+    versions = Versions(0, 1)
+    first_flexible = 1
+
+    resources: list[IncrementalConfigsResource] = []
+    validate_only: bool = False
+
+
+class IncrementalAlterConfigsResponse(Message):
+    versions = Versions(0, 1)
+    first_flexible = 1
+
+    throttle_time_ms: Int32 = 0
+    responses: list[AlterConfigsResourceResponse] = []

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.kafka.clients.access import RULES, rule_of
 from api.kafka.connections.answer_line import errors_in
-from api.kafka.handlers import HANDLERS
+from api.kafka.handlers import HANDLERS, RULES
 from api.kafka.protocol.apis import (
     API_VERSIONS,
     APIS,
@@ -57,7 +56,7 @@ def keys(secured: Secured) -> dict[str, str]:
     for api_key in OFFERED:
         name = named(api_key)
         made[name] = secured.key(f"User:{name}")
-        for operation, kind in rule_of(api_key).needs:
+        for operation, kind in RULES[api_key].needs:
             about = {ResourceType.TOPIC: f"{name}-*", ResourceType.GROUP: GROUP}.get(kind, CLUSTER_NAME)
             secured.allow(acl(f"User:{name}", operation, kind, about))
     return made
@@ -98,7 +97,7 @@ def test_without_an_acl_it_is_refused_changes_nothing_and_tells_nothing(
         client.key(keys["nobody"])
         errors, answer = ask(client, api_key, TOPIC)
         _, of_missing = ask(client, api_key, MISSING)
-    rule = rule_of(api_key)
+    rule = RULES[api_key]
     assert errors <= {REFUSALS[kind] for _, kind in rule.needs}
     assert bool(errors) == bool(rule.needs)
     assert answer.replace(TOPIC.encode(), MISSING.encode()) == of_missing

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.kafka.clients.authorized_operations import NOT_ASKED
+from api.kafka.clients.client import NOT_ASKED
 from api.kafka.protocol.messages.cluster import (
     DescribeClusterRequest,
     DescribeTopicPartitionsRequest,

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.kafka.clients.changes import refusals
+from api.kafka.clients.door import refusals
 from api.kafka.clients.errors import ErrorCode
-from api.kafka.protocol.messages import incremental_configs
 from api.kafka.protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicRequest
-from api.kafka.protocol.messages.incremental_configs import IncrementalAlterConfigsRequest
+from api.kafka.protocol.messages.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
+)
 from api.kafka.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -79,8 +82,8 @@ def grown(name: str, count: int) -> CreatePartitionsRequest:
 
 
 def altered(name: str) -> IncrementalAlterConfigsRequest:
-    change = incremental_configs.AlterableConfig(name="flush.ms", value="5")
-    resource = incremental_configs.AlterConfigsResource(resource_type=2, resource_name=name, configs=[change])
+    change = IncrementalConfig(name="flush.ms", value="5")
+    resource = IncrementalConfigsResource(resource_type=2, resource_name=name, configs=[change])
     return IncrementalAlterConfigsRequest(resources=[resource])
 
 
@@ -146,7 +149,7 @@ def test_nobody_changes_what_no_acl_lets_them(ann: Asker, bob: Asker) -> None:
         (refused,) = bob.ask(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)])).responses
         assert (refused.name, refused.error_code) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
     assert bob.ask(DescribeTopicPartitionsRequest()).topics == []
-    broker = incremental_configs.AlterConfigsResource(resource_type=4, resource_name="1")
+    broker = IncrementalConfigsResource(resource_type=4, resource_name="1")
     (refused,) = bob.ask(IncrementalAlterConfigsRequest(resources=[broker])).responses
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

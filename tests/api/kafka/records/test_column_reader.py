@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.kafka.records.column_reader import read_columns
 from api.kafka.records.errors import InvalidBatch
+from api.kafka.records.produced import read_columns
 from api.kafka.records.row_reader import read_rows
 from log_tables.record import Record
 from tests.kit.record_batches import HEADER_BYTES, Sent, kafka_python_batch, logged, sent_records

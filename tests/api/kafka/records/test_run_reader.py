@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.kafka.records.column_reader import read_columns
+from api.kafka.records.produced import read_columns
 from api.kafka.records.row_reader import read_rows
 from api.kafka.records.run_reader import FIRST_RECORDS, LOOKED_AT, RUN_RECORDS, read_runs
 from log_tables.layout import KEY, TIMESTAMP, VALUE

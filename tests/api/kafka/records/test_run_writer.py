@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.kafka.records.column_writer import sizes_of, write_columns
+from api.kafka.records.column_writer import RUN_RECORDS, sizes_of, write_columns, write_runs
 from api.kafka.records.fetched import write_rows
-from api.kafka.records.run_writer import RUN_RECORDS, write_runs
 from api.kafka.records.varint import zigzag
 from log_tables.layout import KEY, VALUE
 from log_tables.record import Record, input_batch, with_offsets

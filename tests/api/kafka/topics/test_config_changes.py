@@ -9,13 +9,13 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry
 from confluent_kafka.admin._config import ConfigResource as RdResource
 
 from api.kafka.clients.errors import ErrorCode
-from api.kafka.protocol.messages import configs, incremental_configs
+from api.kafka.protocol.messages import configs
 from api.kafka.protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
 )
-from api.kafka.protocol.messages.incremental_configs import IncrementalAlterConfigsRequest
 from api.kafka.topics.config_changes import AlterOperation
 from api.kafka.topics.configs import ConfigResourceType
 from tests.kit.kafka import KafkaGateway
@@ -37,11 +37,11 @@ def overrides(asking: Asker, topic: str) -> dict[str, str]:
 def increment(
     asking: Asker, topic: str, *changes: Change, check: bool = False, version: int = 1, kind: int = TOPIC
 ) -> Any:
-    resource = incremental_configs.AlterConfigsResource(
+    resource = configs.IncrementalConfigsResource(
         resource_type=kind,
         resource_name=topic,
         configs=[
-            incremental_configs.AlterableConfig(name=name, config_operation=operation, value=value)
+            configs.IncrementalConfig(name=name, config_operation=operation, value=value)
             for name, operation, value in changes
         ],
     )

@@ -14,8 +14,7 @@ from api.kafka.protocol.messages.configs import (
     DescribeConfigsResource,
     ListConfigResourcesRequest,
 )
-from api.kafka.topics.configs import ConfigResourceType, ConfigType, broker_settings
-from api.kafka.topics.topic_config import ConfigSource
+from api.kafka.topics.configs import ConfigResourceType, ConfigSource, ConfigType, broker_settings
 from ingest.settings import Settings
 from log_tables.cluster.config import KAFKA_SETTINGS
 from log_tables.cluster.kafka_settings import WITHOUT_EFFECT

@@ -24,7 +24,7 @@ from api.kafka.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from api.kafka.topics.topic_config import ConfigSource
+from api.kafka.topics.configs import ConfigSource
 from log_tables.cluster.config import KAFKA_SETTINGS
 from log_tables.limits import PARTITIONS_MAX
 from tests.kit.kafka import KafkaGateway, kafka_gateway

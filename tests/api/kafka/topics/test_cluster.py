@@ -3,8 +3,8 @@
 from confluent_kafka.admin import AdminClient
 
 from api.kafka.clients.errors import ErrorCode
-from api.kafka.cluster import BROKERS, CONTROLLERS
 from api.kafka.protocol.messages.cluster import DescribeClusterRequest
+from api.kafka.topics.metadata import BROKERS, CONTROLLERS
 from tests.kit.kafka import KafkaGateway
 from tests.kit.kafka_asking import Asker
 
