@@ -4,9 +4,9 @@ commands and queries in processes of their own.
 
 from starlette.requests import Request
 
+from api.console.child_process import CommandRunner
 from api.console.cluster_index import ClusterIndex
-from api.console.processes.child_process import CommandRunner
-from api.console.processes.query_runner import QueryRunner
+from api.console.query_runner import QueryRunner
 from api.gateway import Gateway
 from api.samples import SampleLog
 

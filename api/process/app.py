@@ -10,7 +10,22 @@ from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from api.console.routers import ROUTERS
+from api.console import files
+from api.console.pages import (
+    access,
+    export,
+    groups,
+    login,
+    maintenance,
+    messages,
+    offset_reset,
+    overview,
+    partition,
+    produce_page,
+    sql,
+    topic,
+    topic_change,
+)
 from api.console.state import ConsoleState
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
@@ -53,6 +68,30 @@ _PARTS = (
     ops,
 )
 
+CONSOLE = (
+    files.router,
+    login.router,
+    login.oidc,
+    login.callback,
+    overview.router,
+    overview.figures,
+    topic.all_topics,
+    topic_change.new_topics,
+    topic_change.router,
+    topic.router,
+    messages.router,
+    export.router,
+    produce_page.router,
+    partition.router,
+    groups.router,
+    groups.histories,
+    offset_reset.router,
+    sql.router,
+    maintenance.router,
+    access.router,
+)
+"""Those of the console. A path is looked for in this order: `new` is no topic."""
+
 _DESCRIPTION = """\
 A streaming log on the lakehouse. A topic is a set of partitions, and a partition is a Delta table. Versions
 2 and 3 follow the Confluent REST Proxy. Record headers, timestamps, transactions and a stateless fetch are
@@ -75,7 +114,7 @@ def routes() -> tuple[BaseRoute, ...]:
     FastAPI would make them at the first request of each application: 0.15 s of the event loop.
     """
     made = APIRouter(redirect_slashes=False, responses=ANY_OTHER_ERROR)
-    for router in (*(part.router for part in _PARTS), *ROUTERS, pages.router, pages.redoc, pages.openapi):
+    for router in (*(part.router for part in _PARTS), *CONSOLE, pages.router, pages.redoc, pages.openapi):
         made.include_router(router)
     for route in made.routes:
         route.matches({"type": "http", "method": "GET", "path": "/", "root_path": ""})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.caller import CONTEXT
-from api.console.drawing.page_route import asked_to_log_in, is_page
+from api.console.page_route import asked_to_log_in, is_page
 from api.errors import MalformedBody, UnsupportedMediaType, error_response, status_and_code
 from api.gateway import Gateway
 from api.process.browsers import check_host, check_media_type, check_origin

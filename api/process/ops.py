@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.console.drawing.page_route import has_console, wants_page
+from api.console.page_route import has_console, wants_page
 from api.errors import error_responses
 from api.gateway import ROOM
 from api.requests.route_gateway import Here

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.drawing.page import paged, render
-from api.console.drawing.page_route import PageRoute
+from api.console.page import paged, render
+from api.console.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
 from api.gateway import Gateway
 from api.requests.access import Asked

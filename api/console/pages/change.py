@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.drawing.page import render
+from api.console.page import render
 from api.requests.route_gateway import gateway
 from coordinator.access.caller import Caller
 

@@ -10,11 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.cluster_index import ClusterState, PartitionState, behind_of
-from api.console.drawing.command import group_commands
-from api.console.drawing.curve import curve
-from api.console.drawing.page import duration, number, paged, render
-from api.console.drawing.page_route import PageRoute
-from api.console.facts.gateways import told_by
+from api.console.command import group_commands
+from api.console.gateways import told_by
+from api.console.page import curve, duration, number, paged, render
+from api.console.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
 from api.console.state import console
 from api.gateway import Gateway

@@ -9,9 +9,9 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.drawing.page import ItemPage, paged, render
-from api.console.drawing.page_route import PageRoute
-from api.console.processes.child_process import MaintenancePlan, maintenance_plan
+from api.console.child_process import MaintenancePlan, maintenance_plan
+from api.console.page import ItemPage, paged, render
+from api.console.page_route import PageRoute
 from api.console.state import console
 from api.gateway import Gateway
 from api.requests.access import Asked

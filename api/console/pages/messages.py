@@ -11,19 +11,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.client_topics import with_topic_to_read
-from api.console.drawing.command import RecordRange, commands
-from api.console.drawing.page import render
-from api.console.drawing.page_route import PageRoute
-from api.console.pages.topic_head import MESSAGES, TopicHead, head_of
-from api.console.records.record_filter import (
+from api.console.command import RecordRange, commands
+from api.console.page import render
+from api.console.page_route import PageRoute
+from api.console.pages.topic import MESSAGES, TopicHead, head_of
+from api.console.record_query import (
+    AskedRecords,
     RecordFilter,
+    RecordQuery,
     cursor_of,
+    offset_of,
     partitions_of,
     positions_of,
     shown_ranges,
 )
-from api.console.records.record_query import AskedRecords, RecordQuery, offset_of
-from api.console.records.record_scan import (
+from api.console.record_scan import (
     PARTITIONS_AT_ONCE,
     Found,
     Scan,
@@ -32,7 +34,7 @@ from api.console.records.record_scan import (
     scanned_after,
     scanned_before,
 )
-from api.console.records.record_view import KEY_CHARS, View, view_of
+from api.console.record_view import KEY_CHARS, View, view_of
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import Here, gateway

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.client_topics import describe_topic, with_partition
-from api.console.drawing.page import number, render
-from api.console.drawing.page_route import PageRoute
+from api.console.page import number, render
+from api.console.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
-from api.console.records.record_filter import partitions_of
+from api.console.record_query import partitions_of
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import Here

@@ -9,14 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.client_topics import describe_topic, listed_topic, with_partition
+from api.console import segment_layout
+from api.console.child_process import MaintenancePlan, PlannedStep, fsck_report, maintenance_plan
 from api.console.cluster_index import ClusterState
-from api.console.drawing.page import ItemPage, paged, render
-from api.console.drawing.page_route import PageRoute
-from api.console.facts import commit_layout, segment_layout
-from api.console.facts.segment_layout import KINDS, NotedOffset, PlannedRange
-from api.console.facts.table_commits import FoundCommit, commit_of, commit_page
-from api.console.processes.child_process import MaintenancePlan, PlannedStep, fsck_report, maintenance_plan
+from api.console.page import ItemPage, paged, render
+from api.console.page_route import PageRoute
+from api.console.segment_layout import KINDS, NotedOffset, PlannedRange
 from api.console.state import console
+from api.console.table_commits import FoundCommit, commit_layout, commit_of, commit_page
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import Here
@@ -154,7 +154,7 @@ async def commits(
             "partition": partition,
             "found": found,
             "table_version": newest,
-            "drawing": commit_layout.layout(found.commits),
+            "drawing": commit_layout(found.commits),
             "with_urls": _sees_cluster(asked),
             "oldest": found.commits[-1].version if found.commits else None,
         }

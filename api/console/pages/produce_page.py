@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.client_topics import topic_to_write
-from api.console.drawing.page import moment, number, render, size
-from api.console.drawing.page_route import PageRoute
+from api.console.page import moment, number, render, size
+from api.console.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
-from api.console.pages.topic_head import TopicHead, head_of
+from api.console.pages.topic import TopicHead, head_of
 from api.media import Format
 from api.requests.access import Asked
 from api.requests.route_gateway import Here

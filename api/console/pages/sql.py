@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from api.client_topics import listed_topics
-from api.console.drawing.page import render
-from api.console.drawing.page_route import PageRoute, check_console
-from api.console.processes.query_process import Frame
+from api.console.page import render
+from api.console.page_route import PageRoute, check_console
+from api.console.query_process import Frame
 from api.console.state import console
 from api.errors import answer_to
 from api.gateway import Gateway

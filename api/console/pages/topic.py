@@ -1,28 +1,96 @@
-"""The pages of a topic: its partitions, the groups that read it, its declared columns, its settings."""
+"""The list of topics, and the pages of one: its partitions, the groups that read it, its declared columns,
+its settings. All pages of a topic have its head: how much is in it, where it is, the ways to its other pages.
+"""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.cluster_index import GroupLag, PartitionState
-from api.console.drawing.page import ItemPage, paged, render
-from api.console.drawing.page_route import PageRoute
-from api.console.pages.topic_head import COLUMNS, GROUPS, PARTITIONS, SETTINGS, TopicHead, head_of
+from api.client_topics import TopicDescription, describe_topic
+from api.console.cluster_index import ClusterState, GroupLag, PartitionState, TopicState
+from api.console.page import ItemPage, paged, render
+from api.console.page_route import PageRoute
 from api.console.state import console
 from api.requests.access import Asked
+from api.requests.route_gateway import gateway
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.config import SETTINGS as TOPIC_SETTINGS
 from log_tables.cluster.setting import Setting
 from log_tables.columns.column_type import ddl
 from log_tables.columns.declaration import Column
+from log_tables.limits import TOPIC_NAME_MAX_CHARS
+
+MESSAGES, PARTITIONS, GROUPS, COLUMNS, SETTINGS = "Messages", "Partitions", "Groups", "Columns", "Settings"
+_TABS = (
+    (MESSAGES, "messages", Operation.READ),
+    (PARTITIONS, "partitions", Operation.DESCRIBE),
+    (GROUPS, "groups", Operation.DESCRIBE),
+    (COLUMNS, "columns", Operation.DESCRIBE_CONFIGS),
+    (SETTINGS, "settings", Operation.DESCRIBE_CONFIGS),
+)
 
 router = APIRouter(prefix="/console/topics/{topic}", include_in_schema=False, route_class=PageRoute)
 
 _PageNumber = Annotated[int, Query(ge=1)]
+
+all_topics = APIRouter(prefix="/console/topics", include_in_schema=False, route_class=PageRoute)
+
+GROUPS_SHOWN = 3
+"""Groups of a topic that the list names: those that are furthest behind."""
+
+
+class TopicHead(NamedTuple):
+    """A topic at the top of its pages. `location` is None where no other program can read its table."""
+
+    state: TopicState
+    description: TopicDescription
+    location: str | None
+    tabs: Sequence[tuple[str, str]]
+    may_write: bool
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    @property
+    def path(self) -> str:
+        return topic_path(self.state.name)
+
+
+def topic_path(name: str) -> str:
+    """The path of a topic's first page."""
+    return f"/console/topics/{quote(name, safe='')}"
+
+
+async def head_of(request: Request, asked: Caller, name: str) -> TopicHead:
+    """The head of the topic `name` as it is now. Raises UnknownTopic, InvalidTopicName, StoreUnavailable."""
+    state = await run_in_threadpool(console(request).index.topic, name)
+    description = await run_in_threadpool(describe_topic, gateway(request), name)
+    path = topic_path(name)
+    return TopicHead(
+        state,
+        description,
+        description.location,
+        [
+            (label, f"{path}/{page}")
+            for label, page, operation in _TABS
+            if asked.allows(operation, ResourceType.TOPIC, name)
+        ],
+        asked.allows(Operation.WRITE, ResourceType.TOPIC, name),
+    )
+
+
+def lacking(asked: Caller, operation: Operation, topic: str) -> str:
+    """Why a change of `topic` would be refused for lack of a right; the empty text if it would not be."""
+    if asked.allows(operation, ResourceType.TOPIC, topic):
+        return ""
+    return f"it needs {operation} on the topic {topic}, which you do not have; ask an administrator for it"
 
 
 class _PartitionRow(NamedTuple):
@@ -130,3 +198,52 @@ def _values(setting: Setting) -> str:
     if type(setting) is not Setting:
         return ""
     return f"{setting.low} and more" if setting.high == 2**63 - 1 else f"{setting.low} to {setting.high}"
+
+
+class _Row(NamedTuple):
+    topic: TopicState
+    groups: Sequence[GroupLag]
+    lag: int
+    lag_seconds: float
+
+
+_ORDERS = {
+    "name": lambda row: row.topic.name,
+    "records": lambda row: -row.topic.records,
+    "bytes": lambda row: -row.topic.size_bytes,
+    "rate": lambda row: -row.topic.rate,
+    "partitions": lambda row: -row.topic.partition_count,
+    "lag": lambda row: -row.lag,
+    "newest": lambda row: -row.topic.newest_ms,
+}
+
+
+@all_topics.get("")
+async def topics(
+    request: Request,
+    asked: Asked,
+    search: Annotated[str, Query(max_length=TOPIC_NAME_MAX_CHARS)] = "",
+    order: Annotated[
+        Literal["name", "records", "bytes", "rate", "partitions", "lag", "newest"], Query()
+    ] = "name",
+    page: Annotated[int, Query(ge=1)] = 1,
+) -> Response:
+    """The page."""
+    look = await console(request).index.look()
+    rows = _rows(look, asked, search.lower())
+    rows.sort(key=_ORDERS[order])
+    shown: ItemPage[_Row] = paged(rows, page)
+    values = {"rows": shown, "search": search, "order": order, "look": look, "groups_shown": GROUPS_SHOWN}
+    return render(request, "topics.html", values, asked)
+
+
+def _rows(look: ClusterState, asked: Caller, search: str) -> list[_Row]:
+    visible = {group for group in look.groups if asked.allows(Operation.DESCRIBE, ResourceType.GROUP, group)}
+    rows = []
+    for name, topic in look.topics.items():
+        if search in name.lower() and asked.describes(name):
+            groups = [each for each in look.of_topic.get(name, ()) if each.group in visible]
+            groups.sort(key=lambda each: -each.lag.records)
+            lag = sum(each.lag.records for each in groups)
+            rows.append(_Row(topic, groups, lag, max((each.lag.seconds for each in groups), default=0.0)))
+    return rows

@@ -6,7 +6,7 @@ import shlex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.drawing.command import RecordRange, commands, group_commands
+from api.console.command import RecordRange, commands, group_commands
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 

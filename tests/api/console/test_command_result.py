@@ -2,7 +2,7 @@
 
 import msgspec
 
-from api.console.processes.child_process import CommandResult, fsck_report, maintenance_plan
+from api.console.child_process import CommandResult, fsck_report, maintenance_plan
 
 STEP = {
     "job": "segment_compaction",

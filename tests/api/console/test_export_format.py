@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.records.export_format import CSV_COLUMNS, EXPORT_SCHEMA, FORMATS, ExportFormat
+from api.console.pages.export import CSV_COLUMNS, EXPORT_SCHEMA, FORMATS, ExportFormat
 from log_tables.limits import ROW_GROUP_TARGET_BYTES
 from log_tables.record import Record, input_batch, timestamp_text, to_records, with_offsets
 

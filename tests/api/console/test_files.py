@@ -5,7 +5,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from api.console.drawing.files import file_url
+from api.console.files import file_url
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import ROOT
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
-from api.console.facts.gateways import summed
+from api.console.gateways import summed
 from api.samples import Sample
 from tests.kit.browser import Visitor, visitor
 from tests.kit.gateway import RunningGateway, running_gateway, two_gateways

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.console.cluster_index import ClusterState, GroupLag, PartitionState, TopicState
-from api.console.facts.problems import FILES_MANY, RUN_OLD_S, SHOWN_MAX, of_groups, of_maintenance, of_topics
+from api.console.pages.overview import FILES_MANY, RUN_OLD_S, SHOWN_MAX, of_groups, of_maintenance, of_topics
 from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.run_log import JobRun, record_runs

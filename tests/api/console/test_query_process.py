@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.console.processes.query_process import QueryCrash, error_of
+from api.console.query_process import QueryCrash, error_of
 from log_tables.errors import CorruptSegment, InvalidArgument, LakelogError, StoreUnavailable
 from log_tables.sql.query_request import QueryFailure
 

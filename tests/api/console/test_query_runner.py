@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.console.processes.query_runner import QUERIES_MAX, WAITING_MAX
+from api.console.query_runner import QUERIES_MAX, WAITING_MAX
 from tests.kit.gateway import RunningGateway, running_gateway, start_gateway
 from tests.kit.processes import alive, children, command, send, state, status
 from tests.kit.support import wait_until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.records.record_filter import (
+from api.console.record_query import (
     KeyFormat,
     RecordFilter,
     cursor_of,

@@ -4,7 +4,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from api.console.records.record_query import RecordQuery, offset_of
+from api.console.record_query import RecordQuery, offset_of
 from log_tables.errors import InvalidOffset
 
 

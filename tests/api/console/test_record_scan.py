@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.records.record_filter import RecordFilter
-from api.console.records.record_scan import (
+from api.console.record_query import RecordFilter
+from api.console.record_scan import (
     BOUNDS,
     Bounds,
     Scan,

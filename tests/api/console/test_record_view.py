@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.records.record_view import DUMP_BYTES, LINE_CHARS, PRETTY_GROWTH, Field, view_of
+from api.console.record_view import DUMP_BYTES, LINE_CHARS, PRETTY_GROWTH, Field, view_of
 
 
 def whole(data: bytes) -> Field:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api.console.drawing.page import fragment
-from api.console.facts.segment_layout import (
+from api.console.page import fragment
+from api.console.segment_layout import (
     LANES_MAX,
     MIN_PARTS,
     NotedOffset,

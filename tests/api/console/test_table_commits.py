@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from api.console.facts.table_commits import commit_of, commit_page
+from api.console.table_commits import commit_of, commit_page
 from log_tables.clock import ManualClock
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionReader

@@ -6,7 +6,7 @@ from re import sub
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.drawing.page import one_line, visible
+from api.console.page import one_line, visible
 from log_tables.sql.answer_rows import shown as answered
 
 

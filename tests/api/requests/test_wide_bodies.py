@@ -12,8 +12,8 @@ import httpx
 import pytest
 from fastapi.dependencies.models import Dependant
 
-from api.console.routers import ROUTERS
 from api.media import EVENT_STREAM
+from api.process.app import CONSOLE
 from api.requests.strict import StrictRoute
 from api.v3.acls import BATCH_MAX_ACLS
 from log_tables.cluster.admin.topic_admin import create_topic
@@ -194,7 +194,7 @@ def test_the_widest_bodies_hold_nobody_up(scene: Scene) -> None:
 def pages() -> Iterator[Wide]:
     """Each page of the console, with each of its fields as long as a head may be."""
     filled = {"topic": "wide", "partition": "0", "group": "g", "run": "r", "name": "x", "version": "v"}
-    for router in ROUTERS:
+    for router in CONSOLE:
         for route in router.routes:
             if not isinstance(route, StrictRoute) or "GET" not in (route.methods or ()):
                 continue

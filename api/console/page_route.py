@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
-from api.console.drawing.page import HEADERS, render
+from api.console.page import HEADERS, render
 from api.errors import answer_to, explain
 from api.gateway import Gateway
 from api.loopback import is_loopback
@@ -24,7 +24,7 @@ from ingest.settings import Settings
 from log_tables.errors import AuthenticationFailed, InvalidArgument, NotFound
 
 LOGIN = "/console/login"
-_ENTRY = "/console"
+ENTRY = "/console"
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -82,7 +82,7 @@ def wants_page(scope: Scope) -> bool:
 
 def is_page(scope: Scope) -> bool:
     """Whether a request is for a page of the console, and no file or script of one."""
-    if scope["method"] != "GET" or not (scope["path"] == _ENTRY or scope["path"].startswith(_ENTRY + "/")):
+    if scope["method"] != "GET" or not (scope["path"] == ENTRY or scope["path"].startswith(ENTRY + "/")):
         return False
     return wants_page(scope)
 
@@ -90,7 +90,7 @@ def is_page(scope: Scope) -> bool:
 def asked_to_log_in(scope: Scope) -> Response:
     """The way to the login, and back to what was asked for."""
     asked = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
-    query = {} if asked in (_ENTRY, LOGIN) else {"next": asked}
+    query = {} if asked in (ENTRY, LOGIN) else {"next": asked}
     return RedirectResponse(f"{LOGIN}?{urlencode(query)}" if query else LOGIN, 303, HEADERS)
 
 

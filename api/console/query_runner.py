@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Literal
 
-from api.console.processes.query_process import Frame, QueryProcess
+from api.console.query_process import Frame, QueryProcess
 from api.gateway import Gateway
 from log_tables.errors import InvalidArgument, QuotaReached, Retriable
 from log_tables.limits import MIB

@@ -5,7 +5,7 @@ allows none: what a record holds can never be run. In text of others nothing hid
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -15,7 +15,7 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from api.console.drawing.files import file_url
+from api.console.files import file_url
 from api.requests.credential import cookie_of
 from api.requests.route_gateway import gateway
 from coordinator.access.caller import Caller
@@ -31,6 +31,11 @@ _HIDDEN = re.compile(
 """Control characters but a tab and a line's end, those that turn text around, and those without a width. The
 two joiners stay, by which scripts and emoji are written.
 """
+
+WIDTH, HEIGHT = 560, 120
+_LEFT, _TOP, _BOTTOM = 4, 18, 16
+_CLOCK = slice(11, 19)
+"""The part of a moment that is the time of a day."""
 
 
 def visible(text: str) -> Markup:
@@ -231,3 +236,42 @@ def paged(items: Sequence[Item], page: int) -> ItemPage[Item]:
     pages = max(1, -(-len(items) // PAGE_ITEMS))
     page = min(page, pages)
     return ItemPage(items[(page - 1) * PAGE_ITEMS : page * PAGE_ITEMS], page, pages, len(items))
+
+
+def curve(points: Sequence[tuple[int, float]], label: str, shown: Callable[[float], str]) -> Markup:
+    """A curve of `points` (milliseconds since 1970, value), in order. `shown` writes a value.
+
+    The axis of values begins at 0. Without two points there is nothing to draw.
+    """
+    if len(points) < 2:
+        return Markup('<p class="faint">Nothing to draw yet: a sample is taken every few seconds.</p>')
+    most = max(value for _, value in points)
+    first, last = points[0][0], points[-1][0]
+    width, height = WIDTH - 2 * _LEFT, HEIGHT - _TOP - _BOTTOM
+
+    def place(at: int, value: float) -> str:
+        x = _LEFT + width * (at - first) / max(1, last - first)
+        y = _TOP + height * (1 - value / most if most else 1)
+        return f"{x:.1f},{y:.1f}"
+
+    values = {
+        "label": label,
+        "line": " ".join(place(*point) for point in thinned(points, width)),
+        "newest": shown(points[-1][1]),
+        "most": shown(most),
+        "first": moment(first)[_CLOCK],
+        "last": moment(last)[_CLOCK],
+        "left": _LEFT,
+        "right": _LEFT + width,
+        "base": _TOP + height,
+        "width": WIDTH,
+        "height": HEIGHT,
+    }
+    return fragment("curve.svg", values)
+
+
+def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
+    """At most `most` of the points: of neighbours the highest, so that no peak is lost."""
+    each = -(-len(points) // most)
+    parts = (points[index : index + each] for index in range(0, len(points), each))
+    return [max(part, key=lambda point: point[1]) for part in parts]

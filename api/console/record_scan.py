@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from api.console.records.record_filter import RecordFilter
-from api.console.records.record_view import Field
+from api.console.record_query import RecordFilter
+from api.console.record_view import Field
 from log_tables.clock import Clock
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import KIB, MIB, READ_SEGMENTS_MAX

@@ -1,22 +1,31 @@
-"""Which records a page or an export shows: their partitions, their keys, the text in them. Pure."""
+"""The records that a page of messages or an export asks for: their partitions, keys, the text in them."""
 
 import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Literal, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from fastapi import Depends, Query
 
-from log_tables.errors import InvalidArgument
+from api.scalars import decimal, microseconds
+from log_tables.errors import InvalidArgument, InvalidOffset
 from log_tables.layout import KEY, VALUE
+from log_tables.partition.reader import PartitionReader
 
 KeyFormat = Literal["text", "json", "base64"]
 
 TEXT_MAX_CHARS = 1_000
 _RANGE = re.compile(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?")
 _POSITION = re.compile(r"([0-9]{1,5}):([0-9]{1,19})")
+
+Place = Literal["newest", "oldest", "offset", "time"]
+
+PARTITIONS_MAX_CHARS = 1_000
 
 
 class RecordFilter(NamedTuple):
@@ -117,3 +126,55 @@ def shown_ranges(partitions: Sequence[int]) -> str:
         else:
             parts.append([partition, partition])
     return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordQuery:
+    """The fields of the form, as they stand in the address."""
+
+    partition: Annotated[str, Query(max_length=PARTITIONS_MAX_CHARS)] = ""
+    start: Annotated[Place | None, Query()] = None
+    offset: Annotated[str, Query()] = ""
+    time: Annotated[str, Query()] = ""
+    key: Annotated[str, Query()] = ""
+    key_format: Annotated[KeyFormat, Query()] = "text"
+    text: Annotated[str, Query()] = ""
+
+    def from_place(self, start: Place) -> "RecordQuery":
+        """This query, from `start` on where it names no other place."""
+        return self if self.start is not None else replace(self, start=start)
+
+    def url(self, page: str, **more: str) -> str:
+        """The address of a page with the same fields; those that are empty are left out."""
+        fields = {name: value for name, value in {**asdict(self), **more}.items() if value}
+        if not self.key:
+            fields.pop("key_format", None)
+        return f"{page}?{urlencode(fields)}"
+
+    def filter(self) -> RecordFilter:
+        """Which records it takes. Raises InvalidArgument."""
+        return filter_of(self.key, self.key_format, self.text)
+
+    def first_of(self, reader: PartitionReader) -> int:
+        """The offset of `reader` from which it takes records; blocking. The newest are not sought here.
+
+        Raises InvalidOffset, InvalidArgument, and what reading raises.
+        """
+        if self.start == "offset":
+            return min(max(offset_of(self.offset), reader.log_start), reader.high_watermark)
+        if self.start == "time":
+            found = reader.position(microseconds(self.time))
+            return reader.high_watermark if found is None else found
+        return reader.log_start
+
+
+AskedRecords = Annotated[RecordQuery, Depends(RecordQuery)]
+"""A route's parameters that say which records."""
+
+
+def offset_of(text: str) -> int:
+    """The offset that a form has. Raises InvalidOffset."""
+    found = decimal(text.strip())
+    if found is None or found < 0:
+        raise InvalidOffset(f"offset {text[:40]!r} is no offset; write its digits, as 41")
+    return found

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from api.console.drawing.page import hidden_count, one_line
+from api.console.page import hidden_count, one_line
 
 LINE_CHARS = 160
 KEY_CHARS = 48

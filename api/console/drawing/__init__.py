@@ -1,1 +1,0 @@
-"""HTML, SVG and the files that every page needs."""

@@ -1,1 +1,0 @@
-"""Facts that pages show: gateways, the commits and segments of tables, problems."""

@@ -1,1 +1,0 @@
-"""Records as pages show and files export them: found, filtered, decoded."""
