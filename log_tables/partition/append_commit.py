@@ -1,6 +1,6 @@
 """The commit of an append: its records with their offsets, and the Delta actions that name them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
@@ -20,22 +20,6 @@ from log_tables.segments import segment as segments
 from log_tables.segments.segment import SegmentLimits, SegmentStats, SegmentWriter
 from log_tables.table.commit import Commit, CommitInfo, ProducedBatch, Txn
 from log_tables.table.snapshot import Segment, Snapshot
-from log_tables.table.txns import ProducerState
-
-
-def in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:
-    """Whether `batch` follows the high watermark, and each repeat in it comes after its first time."""
-    end = high_watermark
-    for item in batch:
-        if item.duplicate:
-            if item.log_end > end:
-                return False
-        elif item.base_offset == end:
-            end = item.log_end
-        else:
-            return False
-    return True
-
 
 _WIDE = ThreadPoolExecutor(1, "lakelog-columns")
 """The thread that makes wide columns: several at once would take gigabytes, and so would what each thread
@@ -43,26 +27,32 @@ keeps of the memory that it has freed.
 """
 
 
-def records_of(fresh: Sequence[SequencedAppend], base: int, append_time: int | None) -> pa.RecordBatch:
-    """The records of `fresh` with offsets from `base` on, at `append_time` (microseconds) if there is one."""
-    batches = as_batches([item.request.records for item in fresh])
-    count = sum(item.count for item in fresh)
-    records = with_offsets(batches, np.arange(base, base + count, dtype=np.int64))
-    if append_time is not None:
-        records = records.set_column(1, RECORD_SCHEMA.field(1), constant_timestamps(append_time, count))
-    return records
-
-
 def encoded(
-    records: pa.RecordBatch, columns: Declaration, compression: str, limits: SegmentLimits
+    fresh: Sequence[SequencedAppend],
+    append_time: int | None,
+    columns: Declaration,
+    compression: str,
+    limits: SegmentLimits,
 ) -> tuple[pa.Buffer, SegmentStats, pa.RecordBatch | None]:
-    """(The bytes of the segment of `records` with their declared `columns`, its stats, its rows), of at least
+    """(The bytes of the segment of `fresh` with their declared `columns`, its stats, its rows), of at least
     one record. Without the rows where they have many columns: these are not held together.
     """
+    records = _records_of(fresh, append_time)
     slices = with_columns(records, columns, limits.columns_bytes)
     if may_be_wide(records.column(VALUE), columns):
         return _WIDE.submit(_encoded, slices, compression, limits).result()
     return _encoded(slices, compression, limits)
+
+
+def _records_of(fresh: Sequence[SequencedAppend], append_time: int | None) -> pa.RecordBatch:
+    """The records of `fresh` with their offsets, at `append_time` (microseconds) if there is one."""
+    batches = as_batches([item.request.records for item in fresh])
+    base, count = fresh[0].base_offset, sum(item.count for item in fresh)
+    assert base is not None
+    records = with_offsets(batches, np.arange(base, base + count, dtype=np.int64))
+    if append_time is not None:
+        records = records.set_column(1, RECORD_SCHEMA.field(1), constant_timestamps(append_time, count))
+    return records
 
 
 def _encoded(
@@ -81,31 +71,31 @@ def _encoded(
     return writer.finish(), stats, None
 
 
-def append_txns(fresh: list[SequencedAppend], end: int, now_ms: int) -> tuple[Txn, ...]:
+def _txns(fresh: list[SequencedAppend], end: int, now_ms: int) -> Iterator[Txn]:
     """The high watermark `end`, and the state of each producer after `fresh`: a repeat is written once."""
-    states: Mapping[int, ProducerState] = producers_of(fresh)
-    txns = [Txn(TXN_HIGH_WATERMARK, end)]
-    for producer_id, state in states.items():
+    yield Txn(TXN_HIGH_WATERMARK, end)
+    for producer_id, state in producers_of(fresh).items():
         seen_ms = None if state.kept else now_ms
-        txns.append(Txn(producer_sequence_txn(producer_id), state.packed, seen_ms))
-        txns.append(Txn(producer_end_txn(producer_id), state.end_offset, seen_ms))
-    return tuple(txns)
+        yield Txn(producer_sequence_txn(producer_id), state.packed, seen_ms)
+        yield Txn(producer_end_txn(producer_id), state.end_offset, seen_ms)
 
 
-def timed(segment: Segment, snapshot: Snapshot, now_ms: int) -> Segment:
+def _timed(segment: Segment, snapshot: Snapshot, now_ms: int) -> Segment:
     """`segment` with a modification time after that of the newest one in `snapshot`."""
     newest = snapshot.segments[-1].modification_time + MODIFICATION_STEP_MS if snapshot.segments else 0
     return replace(segment, modification_time=max(now_ms, newest))
 
 
 def append_commit(
-    info: CommitInfo, txns: tuple[Txn, ...], fresh: list[SequencedAppend], segment: Segment
+    info: CommitInfo, fresh: list[SequencedAppend], segment: Segment, snapshot: Snapshot, now_ms: int
 ) -> Commit:
-    """The commit of `segment`, which holds the records of `fresh`."""
+    """The commit of `segment`, which holds the records of `fresh`, after `snapshot`."""
+    end = segment.base_offset + segment.records
     produced = tuple(
         ProducedBatch(stamp.id, stamp.epoch, stamp.sequence, item.base_offset or 0, item.count)
         for item in fresh
         if (stamp := item.request.producer) is not None
     )
     info = replace(info, operationParameters={"mode": "Append"}, isBlindAppend=True, producers=produced)
-    return Commit(info, txns=txns, adds=(segment.add(data_change=True),))
+    add = _timed(segment, snapshot, now_ms).add(data_change=True)
+    return Commit(info, txns=tuple(_txns(fresh, end, now_ms)), adds=(add,))

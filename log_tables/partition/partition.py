@@ -21,7 +21,7 @@ from log_tables.errors import (
 )
 from log_tables.layout import TXN_DELETED, TXN_LEADER, TXN_LEADER_BROKER, segment_name
 from log_tables.limits import OFFER_LOOK_S, OFFER_MAX_AGE_MS
-from log_tables.partition.append_commit import append_commit, append_txns, encoded, in_turn, records_of, timed
+from log_tables.partition.append_commit import append_commit, encoded
 from log_tables.partition.append_history import AppendHistory
 from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.partition.remote import RemoteRoot
@@ -170,16 +170,15 @@ class Partition(PartitionReader):
             if any(item.term != self._term for item in batch) or not self.leading:
                 raise self._not_leader()
             try:
-                if not in_turn(batch, self.high_watermark):
+                if not _in_turn(batch, self.high_watermark):
                     raise self._not_leader()
                 append_time = self._write(fresh) if fresh else None
             except BaseException:
                 self._step_down()
                 self._notify()  # the log may have ended
                 raise
-            for item in batch:
-                if item.duplicate:
-                    self._complete(item)
+            for repeat in (item for item in batch if item.duplicate):
+                self._complete(repeat)
         self._notify()
         return append_time
 
@@ -206,18 +205,18 @@ class Partition(PartitionReader):
                 item.request.rests_on()
         append_time = self._append_time() if self.config.log_append_time else None
         self.table.widen(self.config.columns)
-        columns = self.config.columns.held_by(self.snapshot.declared)
-        made = records_of(fresh, base, append_time)
-        data, stats, records = encoded(made, columns, self.config.compression, self.config.limits)
         path = segment_name(base, self.clock.random_hex(8))
+        columns = self.config.columns.held_by(self.snapshot.declared)
+        data, stats, records = encoded(
+            fresh, append_time, columns, self.config.compression, self.config.limits
+        )
         segment = stats.segment(path, data, 0, columns=columns.id)
         info = commit_info(self.clock, "WRITE", leader_epoch=epoch)
-        txns = append_txns(fresh, base + stats.records, self.clock.now_ms())
 
         def build(snapshot: Snapshot) -> Commit:
             if snapshot.leader_epoch != epoch or snapshot.high_watermark != base:
                 raise self._not_leader()
-            return append_commit(info, txns, fresh, timed(segment, snapshot, self.clock.now_ms()))
+            return append_commit(info, fresh, segment, snapshot, self.clock.now_ms())
 
         with self.table.store.put_new_before(f"{self.directory}/{path}", data) as put:
             self.table.transact(build, put)
@@ -240,11 +239,10 @@ class Partition(PartitionReader):
                 repeat.append_time_us = least
 
     def _first_offset(self, repeat: SequencedAppend) -> int | None:
-        stamp, history = repeat.request.producer, self._history
+        stamp, history, older = repeat.request.producer, self._history, None
         with self._sequencing:
-            older = (
-                self._sequencer.older(stamp) if self._sequencer is not None and stamp is not None else None
-            )
+            if self._sequencer is not None and stamp is not None:
+                older = self._sequencer.older(stamp)
         if older is None or stamp is None or history is None:
             return None
         try:
@@ -340,3 +338,13 @@ class Partition(PartitionReader):
             f"this gateway does not lead {self.directory} (leader epoch {self.snapshot.leader_epoch}); "
             "repeat the request"
         )
+
+
+def _in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:
+    """Whether `batch` follows the high watermark, and each repeat in it comes after its first time."""
+    end = high_watermark
+    for item in batch:
+        if not (item.log_end <= end if item.duplicate else item.base_offset == end):
+            return False
+        end = max(end, item.log_end)
+    return True
