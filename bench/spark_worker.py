@@ -23,7 +23,7 @@ from bench.contest import OURS
 from bench.spark_job import Job
 from bench.spark_load import append
 from lakelog.spark import register, session, topics
-from lakelog.spark.sql.partition_scans import union_of_scans
+from lakelog.spark.sql.topic_scan import union_of_scans
 from log_tables.clock import SystemClock, timer
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_fold import fold

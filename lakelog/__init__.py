@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from log_tables.version import VERSION
 
 if TYPE_CHECKING:
+    from lakelog.client import json_deserializer, json_serializer
     from lakelog.client.async_client import AsyncClient
     from lakelog.client.client import Client
     from lakelog.client.consumer.consumer import Consumer
-    from lakelog.client.credential import Credential
     from lakelog.client.producer.async_producer import AsyncProducer
     from lakelog.client.producer.producer import Producer
-    from lakelog.client.serializers import json_deserializer, json_serializer
+    from lakelog.client.security_config import Credential
     from log_tables.errors import (
         AuthenticationFailed,
         AuthorizationFailed,
@@ -112,12 +112,12 @@ _MODULES = {
     "AsyncProducer": "lakelog.client.producer.async_producer",
     "Client": "lakelog.client.client",
     "Consumer": "lakelog.client.consumer.consumer",
-    "Credential": "lakelog.client.credential",
+    "Credential": "lakelog.client.security_config",
     "Producer": "lakelog.client.producer.producer",
     "Record": "log_tables.record",
     "TopicPartition": "log_tables.topic_partition",
-    "json_deserializer": "lakelog.client.serializers",
-    "json_serializer": "lakelog.client.serializers",
+    "json_deserializer": "lakelog.client",
+    "json_serializer": "lakelog.client",
 }
 """Where the names are that are no errors."""
 

@@ -65,7 +65,7 @@ def _missing() -> str | None:
     """Why this machine has no Spark; None when it has."""
     if find_spec("pyspark") is None:
         return "Spark is not installed; lakelog's extra spark has it"
-    from lakelog.spark.jre import JavaMissing, java_home
+    from lakelog.spark.session import JavaMissing, java_home
 
     try:
         java_home()
@@ -87,8 +87,7 @@ def session() -> "SparkSession":
     Raises EngineGone when it cannot be had.
     """
     from lakelog.spark import session as made
-    from lakelog.spark.jre import JavaMissing
-    from lakelog.spark.session import SparkMissing
+    from lakelog.spark.session import JavaMissing, SparkMissing
 
     progress = str(sys.stderr.isatty()).lower()
     interrupt = signal.getsignal(signal.SIGINT)

@@ -13,8 +13,8 @@ import httpx
 
 from lakelog.client import DEFAULT_URL
 from lakelog.client.calls import Calls
-from lakelog.client.credential import Credential
 from lakelog.client.request import Call, Request, checked_url, failure, http_options, refusal
+from lakelog.client.security_config import Credential
 from log_tables.clock import Clock, ManualClock, SystemClock
 
 if TYPE_CHECKING:

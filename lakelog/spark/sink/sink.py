@@ -16,11 +16,10 @@ from pyspark.sql.types import StructType
 
 from lakelog.client.client import Client, quoted
 from lakelog.client.request import retry
-from lakelog.spark.boundary import short_errors
 from lakelog.spark.options import GatewayLocation
 from lakelog.spark.sink.options import SinkOptions, check_columns, parse_sink
 from lakelog.spark.sink.task import BATCH_GROUP, StagedRows, stage_rows, stream_group
-from lakelog.spark.worker import store_at
+from lakelog.spark.worker import short_errors, store_at
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import InvalidArgument, LakelogError, OutcomeUnknown, Retriable
 from log_tables.segments import staging

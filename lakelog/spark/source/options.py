@@ -26,7 +26,7 @@ from lakelog.spark.options import (
     root_location,
 )
 from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN, NO_COLUMNS
-from lakelog.spark.source.positions import EARLIEST, LATEST, Position, json_object, position, whole_number
+from lakelog.spark.source.offsets import EARLIEST, LATEST, Position, json_object, position, whole_number
 from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import check_group_name

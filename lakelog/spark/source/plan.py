@@ -8,13 +8,12 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lakelog.spark.boundary import short_errors
 from lakelog.spark.rows import CREATE_TIME, LOG_APPEND_TIME
+from lakelog.spark.source.offsets import EARLIEST, OffsetRange, split
 from lakelog.spark.source.options import Options, parse
-from lakelog.spark.source.positions import EARLIEST
-from lakelog.spark.source.ranges import OffsetRange, split
 from lakelog.spark.source.slices import Slice, read, report_loss
 from lakelog.spark.source.subscription import OffsetsByPartition, Subscription
+from lakelog.spark.worker import short_errors
 from log_tables.columns.column_type import without_case
 from log_tables.errors import InvalidArgument
 from log_tables.topic_partition import TopicPartition

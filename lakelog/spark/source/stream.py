@@ -19,13 +19,20 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from lakelog.spark.boundary import short_errors
+from lakelog.spark.source.offsets import (
+    UNDECIDED,
+    OffsetRange,
+    StreamOffset,
+    decode,
+    decode_begin,
+    encode,
+    share_out,
+)
 from lakelog.spark.source.options import parse
 from lakelog.spark.source.plan import plan
-from lakelog.spark.source.positions import UNDECIDED, StreamOffset, decode, decode_begin, encode
-from lakelog.spark.source.ranges import OffsetRange, share_out
 from lakelog.spark.source.slices import read, report_loss
 from lakelog.spark.source.subscription import Subscription
+from lakelog.spark.worker import short_errors
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import InvalidArgument
 from log_tables.topic_partition import TopicIdPartition, TopicPartition

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from lakelog.spark.source.offsets import EARLIEST, LATEST, Position
 from lakelog.spark.source.options import Options, WithoutMatch
-from lakelog.spark.source.positions import EARLIEST, LATEST, Position
 from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic

@@ -22,8 +22,7 @@ from lakelog.spark.sql.json_fields import (
     text,
     with_json_fields,
 )
-from lakelog.spark.sql.partition_scans import Partitions, location_of, union_of_scans
-from lakelog.spark.sql.topic_scan import topic_scan, usable_table
+from lakelog.spark.sql.topic_scan import Partitions, location_of, topic_scan, union_of_scans, usable_table
 from log_tables.cluster.cluster import Cluster
 from log_tables.columns.column_type import without_case
 from log_tables.columns.declaration import NOTHING, Declaration, parse

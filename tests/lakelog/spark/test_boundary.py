@@ -18,8 +18,8 @@ from pyspark.sql.datasource import (
 )
 
 import lakelog.spark
-from lakelog.spark.boundary import short_errors
 from lakelog.spark.data_source import LakelogSource
+from lakelog.spark.worker import short_errors
 from log_tables.errors import InvalidArgument
 from log_tables.store.store import open_store
 from tests.kit.spark import Topics, loaded, run
@@ -66,7 +66,7 @@ def test_an_error_keeps_its_sentence_and_loses_its_frames(topics: Topics) -> Non
     with pytest.raises(InvalidArgument, match="did you mean startingOffsets") as caught:
         source.reader(source.schema())
     frames = traceback.extract_tb(caught.value.__traceback__)
-    assert [Path(frame.filename).name for frame in frames] == ["test_boundary.py", "boundary.py"]
+    assert [Path(frame.filename).name for frame in frames] == ["test_boundary.py", "worker.py"]
 
 
 def test_an_error_while_rows_are_read_is_short_too() -> None:

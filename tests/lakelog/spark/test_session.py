@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakelog.spark import DELTA_PACKAGE, session
-from lakelog.spark.jre import JavaMissing, java_home
-from lakelog.spark.session import python_for_workers, session_config, set_outside
+from lakelog.spark.session import JavaMissing, java_home, python_for_workers, session_config, set_outside
 from tests.kit.support import ROOT
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from lakelog.spark.options import RootLocation
 from lakelog.spark.rows import COLUMNS, spark_schema
+from lakelog.spark.source.offsets import EARLIEST, LATEST, Position
 from lakelog.spark.source.options import Options, names_table, parse, table_of
-from lakelog.spark.source.positions import EARLIEST, LATEST, Position
 from log_tables.errors import InvalidArgument, InvalidRequest
 
 ROOT = {"path": "/data/lakelog"}

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from lakelog.spark.source.positions import decode, encode
-from lakelog.spark.source.ranges import OffsetRange, share_out, split
+from lakelog.spark.source.offsets import OffsetRange, decode, encode, share_out, split
 from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 

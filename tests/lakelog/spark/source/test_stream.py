@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lakelog.spark.source.positions import BEGIN
+from lakelog.spark.source.offsets import BEGIN
 from lakelog.spark.source.slices import DataLost
 from lakelog.spark.source.stream import StreamReader
 from log_tables.cluster.admin.topic_admin import add_partitions
