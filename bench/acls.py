@@ -1,4 +1,4 @@
-"""What a decision of the authorizer costs with 10,000 ACLs, and what a change of them costs."""
+"""The cost of a decision of the authorizer with 10,000 ACLs, and of a change of them."""
 
 from bench.cells import Figures
 from bench.contest import OURS, Results, Scale

@@ -1,4 +1,4 @@
-"""What producers notice of maintenance: an open loop of produce requests without the jobs and beside them."""
+"""The effect of maintenance on producers: an open loop of produce requests, without jobs and beside them."""
 
 import http.client
 import subprocess
@@ -30,7 +30,7 @@ def beside(_peers: Peers | None, scale: Scale) -> Results:
 
 
 def beside_unpaced(_peers: Peers | None, scale: Scale) -> Results:
-    """The same without linger and commit-rate bound, which at this load are most of the time."""
+    """As `beside`, but without linger and commit-rate bound, which at this load are most of the time."""
     return _beside(
         scale, "--set", "linger_ms=0", "--set", "commits_per_second_max=0", "--set", "commits_cores_max=0"
     )

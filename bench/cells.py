@@ -1,4 +1,4 @@
-"""What is measured: each function is one cell of the table and returns the figures of one run by name."""
+"""The cells of the table: each function measures one, and returns the figures of one run by name."""
 
 import http.client
 import resource
@@ -66,7 +66,7 @@ def values_produce(seconds: int) -> Figures:
 
 
 def keyed_values_produce(seconds: int) -> Figures:
-    """The same lines, each with its key at a JSON pointer."""
+    """As `values_produce`, but each line has its key at a JSON pointer."""
     return _produce(load.lines_body(500), load.NDJSON, 500, 16, seconds, "/values?key=/user")
 
 
@@ -153,7 +153,7 @@ def arrow_fetch(_seconds: int) -> Figures:
 
 
 def json_fetch(_seconds: int) -> Figures:
-    """The same by JSON, 400,000 records, 8 MiB a request."""
+    """As `arrow_fetch`, but as JSON: 400,000 records, 8 MiB a request."""
     return _fetch(load.JSON, 400_000, 8 * MIB)
 
 

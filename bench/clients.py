@@ -1,4 +1,4 @@
-"""What a Python program gets: one process that sends a million small records with keys, and reads them."""
+"""A Python program: one process sends a million small records with keys, and reads them."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -24,17 +24,17 @@ def produce(_seconds: int) -> Figures:
 
 
 def produce_on_a_loop(_seconds: int) -> Figures:
-    """The same by lakelog.AsyncProducer."""
+    """As `produce`, but by lakelog.AsyncProducer."""
     return _sent(lambda url: asyncio.run(_send_on_a_loop(url)))
 
 
 def read(_seconds: int) -> Figures:
-    """The same records, one by one, by lakelog.Client.read."""
+    """Read the records one by one, by lakelog.Client.read."""
     return _received(_read)
 
 
 def read_on_a_loop(_seconds: int) -> Figures:
-    """The same by lakelog.AsyncClient.read."""
+    """As `read`, but by lakelog.AsyncClient.read."""
     return _received(lambda url: asyncio.run(_read_on_a_loop(url)))
 
 

@@ -1,4 +1,4 @@
-"""What checking the credential of a request costs: once known, and the first time."""
+"""The cost of checking the credential of a request: once it is known, and the first time."""
 
 import base64
 import json

@@ -146,7 +146,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _stat(process: Path) -> list[str]:
-    """What Linux says of a process, from its state on; nothing if it has ended."""
+    """The fields of `/proc/<pid>/stat` from the state on; empty if the process has ended."""
     try:
         return (process / "stat").read_text().rsplit(")", 1)[1].split()
     except OSError:

@@ -28,7 +28,7 @@ def json_consumption(_seconds: int) -> Figures:
 
 
 def arrow_consumption(_seconds: int) -> Figures:
-    """The same as Arrow, 4 M records."""
+    """As `json_consumption`, but as Arrow, and with 4 M records."""
     return _consumption("arrow", 4_000_000, lambda member: member.poll_arrow(100))
 
 

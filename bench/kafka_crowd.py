@@ -28,7 +28,7 @@ _WAIT_MS = 500
 
 
 class _Connection:
-    """Of one client, which asks one thing at a time."""
+    """The connection of one client, which sends one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer

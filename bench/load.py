@@ -22,7 +22,7 @@ _WORDS = [f"{word:05x}" for word in range(4096)]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What wrk saw: only answered requests count."""
+    """The measurements of wrk, which count only answered requests."""
 
     requests: int
     seconds: float
@@ -95,9 +95,9 @@ def post(
 
 
 def post_to(urls: Sequence[str], body: Path, media_type: str, connections: int, seconds: int) -> Measured:
-    """The same by a wrk for each of `urls`, at once, each with its share of the connections.
+    """Like `post`, with one wrk for each of `urls`, all at once, each with its share of the connections.
 
-    Requests are counted together; the latencies are those of the slower one.
+    Requests are counted together; the latencies are those of the slowest one.
     """
     share = connections // len(urls)
     with ThreadPoolExecutor(len(urls)) as pool:

@@ -73,7 +73,7 @@ def table(root: str | Path, index: int = 0) -> str:
 
 
 def content(root: str | Path, partitions: int) -> list[tuple[int, int, int, int]]:
-    """Of each partition: records, two sums over their offsets, bytes of values, as delta-rs sees it."""
+    """For each partition: records, two sums over their offsets, bytes of values, as delta-rs reads them."""
     return [_content(table(root, index)) for index in range(partitions)]
 
 

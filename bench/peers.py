@@ -23,7 +23,7 @@ class Peers:
         self._held: dict[str, int] = {}
 
     def at(self, bootstrap: str) -> "Peers":
-        """The same clients, which go to another server."""
+        """A copy whose clients go to another server."""
         return Peers(self._scripts, bootstrap)
 
     @contextmanager
@@ -89,7 +89,7 @@ class Peers:
         return self._measured("keyed", topic, records)
 
     def librdkafka_ragged(self, topic: str, records: int) -> tuple[float, float]:
-        """The same with keys and values of many lengths."""
+        """As `librdkafka_keyed`, but with keys and values of many lengths."""
         return self._measured("ragged", topic, records)
 
     def librdkafka_consume(self, topic: str, records: int) -> tuple[float, float]:

@@ -31,7 +31,7 @@ def json_gateways(_peers: Peers | None, scale: Scale) -> Results:
 
 
 def arrow_gateways(_peers: Peers | None, scale: Scale) -> Results:
-    """The same with 10,000 records a request and 8 connections."""
+    """As `json_gateways`, but with 10,000 Arrow records a request, and 8 connections."""
     return _arrow(scale, 2)
 
 
@@ -41,7 +41,7 @@ def json_workers(_peers: Peers | None, scale: Scale) -> Results:
 
 
 def arrow_workers(_peers: Peers | None, scale: Scale) -> Results:
-    """The same with 10,000 records a request and 8 connections."""
+    """As `json_workers`, but with 10,000 Arrow records a request, and 8 connections."""
     return _arrow(scale, 1, workers=2)
 
 
@@ -96,7 +96,9 @@ def _cpu(started: list[Gateway]) -> float:
 
 
 def _own_cpu() -> float:
-    """Of the children that have ended: the load generators, as the gateways still run."""
+    """Processor seconds of the children that have ended: these are load generators, as the gateways still
+    run.
+    """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

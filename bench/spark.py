@@ -173,7 +173,7 @@ def _send(url: str, seconds: int) -> dict[int, int]:
 
 
 def _delays(acknowledged: dict[int, int], seen: dict[str, int]) -> Figures:
-    """Of the records after the warm-up. Raises RuntimeError when one of them was never seen."""
+    """Quantiles of the delays after the warm-up. Raises RuntimeError when a record was never seen."""
     missing = [offset for offset in acknowledged if str(offset) not in seen]
     if missing:
         raise RuntimeError(f"{len(missing)} of {len(acknowledged)} records never came out, as {missing[0]}")

@@ -1,4 +1,4 @@
-"""What a measurement in a fresh process with a Spark of its own is told, and how it is run."""
+"""A measurement in a fresh process with its own Spark: its parameters, and how it is run."""
 
 import json
 import subprocess

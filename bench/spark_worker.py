@@ -75,7 +75,7 @@ def _limited(job: Job, reader: Reader, batches: int) -> Reader:
 
 
 def _delta(job: Job, reader: Callable[[], Reader], batches: int) -> DataFrame:
-    """The same rows and columns, from a native scan of each partition's table."""
+    """The rows and columns of `lakelog`'s source, from a native scan of each partition's table."""
     frames = []
     for index in range(job.partitions):
         made = reader().format("delta")

@@ -119,7 +119,9 @@ def _produce(partition: Partition, values: pa.Array, clock: ManualClock, step_ms
 
 
 def _round(store: Store, partition: Partition, clock: ManualClock, appended: int) -> Round:
-    """What the tables look like to who opens them now. Raises RuntimeError when records are missing."""
+    """Measure the tables as they look to a process that opens them now. Raises RuntimeError if records are
+    missing.
+    """
     begin = timer()
     opened = Partition(store, partition.directory, clock)
     open_ms = (timer() - begin) * 1e3
@@ -134,7 +136,7 @@ def _round(store: Store, partition: Partition, clock: ManualClock, appended: int
 
 
 def _merge(_: Engine, cluster: Cluster, steps: Sequence[MergeStep]) -> Iterator[JobOutcome]:
-    """What `segment_compaction.run` does, step by step in this process."""
+    """Do the work of `segment_compaction.run`, step by step in this process."""
     for step in steps:
         begun = cluster.clock.boottime()
         made = rewrite.merge(cluster.store, step.directory, step.inputs, step.compression, cluster.clock)

@@ -33,7 +33,7 @@ def paced(seconds: int) -> Figures:
 
 
 def unpaced(seconds: int) -> Figures:
-    """The same without linger and commit-rate bound."""
+    """As `paced`, but without linger and commit-rate bound."""
     return _transactions(
         seconds, "--set", "linger_ms=0", "--set", "commits_per_second_max=0", "--set", "commits_cores_max=0"
     )
@@ -72,7 +72,7 @@ def _client(gateway: Gateway, group: str, lane: int) -> _Send:
 
 
 def _members(gateway: Gateway, count: int) -> list[_Send]:
-    """Of one group, each with its share of the input; they say which record was the last."""
+    """The senders of one group: each has its share of the input, and says which record was the last."""
     members = [Member(gateway.url, f"{count}-together", f"member-{index}") for index in range(count)]
     for member in members:
         member.create("binary")

@@ -147,7 +147,7 @@ ANYTHING = ["ANY", "", "ANY", "", "", "ANY", "ANY"]
 
 
 def lines(each: dict[str, Any]) -> Iterator[str]:
-    """What `KafkaAuthorizer.java` reads."""
+    """The input of `KafkaAuthorizer.java`, line by line."""
     yield f"S\t{';'.join(each['super_users'])}"
     for mark, name in (("A", "acls"), ("Q", "requests"), ("T", "by_type"), ("F", "filters")):
         yield from ("\t".join([mark, *fields]) for fields in each[name])

@@ -1,10 +1,10 @@
-"""What the tests need beside Python packages: a JRE, Delta's jars, an S3 server, a browser, clients of Kafka,
-and what checks the files of deploy/; with --torture also Telegraf. Harmless to repeat.
+"""Get the tools of the tests that are no Python packages: a JRE, Delta's jars, an S3 server, a browser,
+clients of Kafka, and checkers for the files of deploy/; with --torture also Telegraf. It is harmless to
+repeat.
 
 Without Go, or when it cannot build, there is no S3 server, no Kafka client in Go, no Helm and no reader of
 compose files. Only root installs the browser and kcat, from Debian; Prometheus, rsyslog and syslog-ng are
-unpacked from their packages, and not installed. The tests that need one that is missing say so and are
-skipped.
+unpacked from their packages, and not installed. Tests that need a missing tool say so and are skipped.
 """
 
 import hashlib
@@ -102,7 +102,7 @@ def jars() -> None:
 
 
 def work(spark: SparkSession, directory: str) -> None:
-    """What tests do with Spark: write, read, stream, and sum up."""
+    """Use Spark as the tests do: write, read, stream, and sum up."""
     source, target = f"{directory}/source", f"{directory}/target"
     spark.range(10).write.format("delta").save(source)
     stream = spark.readStream.format("delta").load(source).writeStream.format("delta")

@@ -1,4 +1,6 @@
-"""What was sent, acknowledged and found again, by sender and number; and which requests were answered."""
+"""The account of a soak: numbers that each sender sent, that were acknowledged, and that were found again;
+and requests that were answered.
+"""
 
 from array import array
 from bisect import bisect_right
@@ -56,7 +58,7 @@ class Numbers:
 
 
 class Difference(NamedTuple):
-    """Of the records that were acknowledged, those that are nowhere; and all that are there too often."""
+    """Counts of the acknowledged records that are lost, and of the records that are there too often."""
 
     lost: int
     doubled: int
@@ -64,7 +66,9 @@ class Difference(NamedTuple):
 
 
 def difference(acknowledged: Iterable[Numbers], found: Iterable[Numbers]) -> Difference:
-    """What of `acknowledged` is not in `found`, and which of `found` is there more than once."""
+    """Compare the `acknowledged` numbers with those `found`: which are lost, and which are there more than
+    once.
+    """
     left, right = [*acknowledged], [*found]
     lost = doubled = 0
     examples: list[str] = []
@@ -110,7 +114,7 @@ class Attempt(NamedTuple):
 
     @property
     def answered(self) -> bool:
-        """Whether it was answered 2xx in time."""
+        """Whether the attempt got a 2xx in time."""
         return 200 <= self.status < 300 and self.took_s <= ANSWER_WITHIN_S
 
 
@@ -127,7 +131,7 @@ class Availability(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of all requests, 0 to 1; 1 where there are none."""
+        """The share of all requests that were answered, 0 to 1; 1 without requests."""
         return self.answered / self.requests if self.requests else 1.0
 
 

@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def request_every_s(self) -> float:
-        """Of one HTTP client."""
+        """Seconds from one request of an HTTP client to its next."""
         return self.http_clients * self.request_records / (0.75 * self.records_per_s)
 
     @property

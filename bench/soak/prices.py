@@ -1,4 +1,4 @@
-"""What requests of an object store cost, by a table that says where it is from."""
+"""Prices of requests to an object store, from a table that names its source."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     usd_per_1000: dict[str, float]
 
     def usd(self, requests: Mapping[str, int]) -> float:
-        """What so many requests of each verb cost."""
+        """The price of so many requests of each verb, in US dollars."""
         return sum(self.usd_per_1000[verb] * count / 1_000 for verb, count in requests.items())
 
 

@@ -58,7 +58,7 @@ class SoakGateway(Program):
         super().__init__(name, directory, "serve", "--data", root, *ports)
 
     def ready(self) -> bool:
-        """Whether it takes requests."""
+        """Whether the gateway takes requests."""
         connection = http.client.HTTPConnection(self.address, timeout=5)
         try:
             connection.request("GET", "/ready")

@@ -76,7 +76,9 @@ class HttpSender(Sender):
         self._hang_up()
 
     def _delivered(self, body: bytes, key: str) -> bool:
-        """Whether it was acknowledged; it is repeated while an answer says that it may be."""
+        """Send `body` until it is acknowledged, as long as the answers permit a repeat. Returns whether it
+        was.
+        """
         given_up_s = None
         while True:
             begin = timer()

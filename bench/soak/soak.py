@@ -45,7 +45,7 @@ _LOOK_AGAIN_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a soak has measured and found."""
+    """The measurements and findings of a soak."""
 
     seconds: float
     acknowledged: int
@@ -73,12 +73,12 @@ class Result:
 
     @property
     def level(self) -> Level | None:
-        """Of the larger gateway of each minute."""
+        """The memory level of the larger gateway in each minute."""
         return level([max(sample) for sample in self.memory_mb])
 
     @property
     def broken(self) -> list[str]:
-        """What must not be; nothing if all is well."""
+        """The violated promises, each with its count; empty if all is well."""
         found = {
             "lost": self.log.lost,
             "doubled": self.log.doubled,
@@ -246,7 +246,7 @@ class _Soak:
         wait_until(lambda: all(gateway.ready() for gateway in self._gateways), "all gateways are ready")
 
     def _logged(self) -> Numbers:
-        """What the topic holds, as a gateway gives it."""
+        """The numbers in the topic, as a gateway gives them."""
         with Client(self._gateways[0].url) as client:
             tables = (each for index in range(PARTITIONS) for each in client.read_tables(TOPIC, index))
             return _numbers(value for each in tables for value in each.column(VALUE).to_pylist())

@@ -1,4 +1,4 @@
-"""What the tests of the doors share."""
+"""Fixtures for the tests of all doors."""
 
 import pytest
 

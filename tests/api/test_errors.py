@@ -1,4 +1,4 @@
-"""What the answer to a refused request leaves behind."""
+"""A refused request leaves no garbage behind."""
 
 import asyncio
 import gc

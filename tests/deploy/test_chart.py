@@ -59,7 +59,7 @@ def helm(*words: str | Path) -> "subprocess.CompletedProcess[str]":
 
 
 def rendered(directory: Path, values: dict[str, Any], version: str = VERSIONS[-1]) -> dict[str, Any]:
-    """What the chart makes of `values`, by kind and name."""
+    """The objects that the chart renders from `values`, by kind and name."""
     (directory / "values.yaml").write_text(yaml.safe_dump(values))
     done = helm(
         "template",

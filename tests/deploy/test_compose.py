@@ -50,7 +50,7 @@ QUIET = {
 
 
 def expressions(panel: dict[str, Any]) -> list[str]:
-    """What a panel asks, as Grafana asks it."""
+    """The PromQL queries of a panel, with Grafana's variables filled in."""
     texts = [target["expr"] for target in panel["targets"]]
     return [text.replace("$__rate_interval", "30s").replace("$instance", ".*") for text in texts]
 
@@ -75,7 +75,7 @@ class Cluster:
 
 
 def variables(directory: Path) -> dict[str, str]:
-    """What the first step of the page writes into `.env`."""
+    """Run the first step of the page, and return the variables that it writes into `.env`."""
     (script,) = code_blocks(STEPS, "sh")
     folder = directory / "deploy" / "compose"
     folder.mkdir(parents=True)

@@ -128,7 +128,7 @@ def test_a_maintenance_without_a_root_ends_so_that_it_is_started_again(machine: 
 
 
 def test_the_settings_that_the_file_shows_are_settings() -> None:
-    """Those in comments, too."""
+    """Settings in comments count, too."""
     text = (DEPLOY / "systemd" / "lakelog.toml").read_text()
     names = re.findall(r"^(?:# )?(\w+) = ", text, re.MULTILINE)
     assert set(names) - {"region"} <= set(Settings.model_fields)

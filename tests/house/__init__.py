@@ -1,1 +1,1 @@
-"""What must hold of the repository itself: documents, examples, public names."""
+"""Tests of the repository itself: documents, examples, public names."""

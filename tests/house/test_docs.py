@@ -56,7 +56,7 @@ def prose(text: str) -> str:
 
 
 def section(text: str, title: str) -> str:
-    """What stands between the heading `title` and the next one of the same level, or of one above."""
+    """The text between the heading `title` and the next heading of its level or above."""
     found = re.search(rf"^(#+) {re.escape(title)}$", text, re.MULTILINE)
     assert found is not None, f"there is no heading {title!r}"
     after = text[found.end() :]

@@ -1,4 +1,4 @@
-"""What must hold of the whole house: docstrings, documents, and how the tests wait."""
+"""Rules for the whole repository: names of bounds, versions, locks, and how tests wait."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What programs import by name: a change here is a change for them."""
+"""The names that programs import: a change of these is a change for the programs."""
 
 import subprocess
 import sys

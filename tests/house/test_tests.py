@@ -1,4 +1,4 @@
-"""What must hold of the tests themselves: how long a file is, and that none patches what it tests."""
+"""Rules for the tests themselves: the length of a file, and no patches of our own code."""
 
 import ast
 from collections.abc import Iterator

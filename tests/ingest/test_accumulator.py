@@ -245,7 +245,7 @@ def test_a_failure_that_nobody_waits_for_is_not_logged_by_asyncio(store_root: Pa
 
 
 async def waits(done: "asyncio.Future[int | None]", budget: CommitBudget) -> bool:
-    """Whether the batch of `done` has come as far as the budget, which has nothing left, and waits there."""
+    """Whether the batch of `done` reaches the budget, which is spent, and waits there."""
     while not budget.waiting and not done.done():
         await asyncio.wait([done], timeout=0)
     return not done.done()

@@ -26,7 +26,7 @@ class Given:
 
     @property
     def in_time(self) -> bool:
-        """Whether the budget had something left, and it was not only that the batch was old or alone."""
+        """Whether the budget itself allowed this turn, and not because the batch was old or alone."""
         return not self.alone and self.at - self.since < GATHER_MAX_S - TINY
 
 
@@ -119,7 +119,7 @@ def test_in_any_window_commits_keep_to_the_rate_unless_batches_are_old(asking: l
 
 @given(batches(st.sampled_from([0.0005, 0.001, 0.005])))
 def test_costs_that_vary_keep_to_the_rate_but_for_commits_under_way(asking: list[Batch]) -> None:
-    """What commits under way cost is not known yet: each is reserved for by what others have cost."""
+    """The cost of a commit under way is not yet known: the budget reserves for it by the cost of others."""
     simulation = Simulation(LIMITS)
     simulation.run([Batch(b.after_s, b.old_s, b.cost, takes_s=0.0) for b in asking])
     turns = [each for each in simulation.given if each.in_time]

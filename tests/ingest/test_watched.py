@@ -12,7 +12,7 @@ PATIENCE_S = 120.0
 
 
 class GaveUp(Exception):
-    """What a check raises."""
+    """Raised by a check that gives up."""
 
 
 class Call:

@@ -215,7 +215,7 @@ def test_a_wide_request_with_acks_0_goes_to_the_recreated_topic(tmp_path: Path) 
 def test_records_answered_early_hold_their_room_until_they_are_durable_themselves(
     tmp_path: Path, acks: Acks
 ) -> None:
-    """Those of a partition whose commit hangs, though others of the request are durable."""
+    """One partition's commit hangs while other partitions of the request are durable already."""
 
     async def scenario(setup: Setup) -> None:
         two = create_topic(setup.gateway.cluster, "two", 3)

@@ -1,4 +1,4 @@
-"""What every engine does: results in order, failures of items alone, and parts that fit into a job."""
+"""The contract of every engine: results in order, an item that fails alone, parts that fit into a job."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What commits and merges leave behind on a table that is written to all the time, hour by hour."""
+"""The files that commits and merges leave behind in a busy table, hour by hour."""
 
 from functools import partial
 from pathlib import Path

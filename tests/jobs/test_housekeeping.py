@@ -1,4 +1,4 @@
-"""What is tidied up, and when: checkpoints, logs, files that nobody refers to."""
+"""Housekeeping: when checkpoints, cleaned logs and the removal of unreferenced files are due."""
 
 import os
 from collections.abc import Sequence

@@ -131,9 +131,9 @@ def test_the_keys_of_a_step_fall_into_buckets_and_its_segments_into_groups() -> 
 
 
 class Spread(Compaction):
-    """The same life, compacted by the job: in groups and buckets, whatever comes together where.
+    """A Compaction whose steps are those of the job, in groups and buckets of segments.
 
-    Its tasks open the root by themselves, so it is on a disk.
+    Its tasks open the root by themselves, so the root is a directory.
     """
 
     def opened(self, _: Store) -> Partition:
@@ -205,7 +205,7 @@ class Keyed:
         return int(self.clock.random() * below)
 
     def plan(self) -> Sequence[key_compaction.CompactStep]:
-        """What is due for the topic."""
+        """The steps that are due for the topic `t`."""
         states = [state for state in look(self.cluster)[0] if state.topic == "t"]
         return key_compaction.plan(states, self.clock.now_ms())
 
@@ -219,7 +219,7 @@ class Keyed:
         return [outcome.error for outcome in outcomes]
 
     def check(self) -> None:
-        """What another process reads is what the models say."""
+        """Assert that another process reads exactly the records of the models."""
         topic = Cluster.open(self.cluster.store, self.clock).topic("t")
         for partition, model in zip(topic.partitions(), self.models, strict=True):
             assert records(partition) == model.readable()

@@ -131,14 +131,14 @@ def of_topic(spark: SparkSession, data: str) -> DataFrame:
 
 
 def of_table(spark: SparkSession, data: str) -> DataFrame:
-    """The same by Delta's source over the table over `t`."""
+    """A stream by Delta's own source over the topic's table."""
     return spark.readStream.format("delta").option("skipChangeCommits", "true").load(f"{data}/topics/t")
 
 
 @contextmanager
 def stream(source: DataFrame, directory: Path, in_order: bool = True) -> Iterator[Read]:
-    """What Spark reads of `source` meanwhile. Delta's source has an order of files only from one micro-batch
-    to the next: it is not `in_order`.
+    """The records that a Spark query reads of `source` while the block runs, by partition. With `in_order`
+    False they are sorted first: Delta's source orders files only from one micro-batch to the next.
     """
     read: Read = defaultdict(list)
 
@@ -158,7 +158,7 @@ def stream(source: DataFrame, directory: Path, in_order: bool = True) -> Iterato
 
 
 class Runs:
-    """What the jobs have done; read again when there is more of it, as reading takes time that they need."""
+    """The log of job runs. It is read again only when it has grown: reading takes time from the jobs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._end, self._rows = cluster, 0, list[dict[str, Any]]()

@@ -1,4 +1,4 @@
-"""What retention deletes: whole segments from the head, by age and by size, over both tiers of a log."""
+"""Retention deletes whole segments from the head, by age and by size, over both tiers of a log."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What became of a rewrite is told as it is: put in place, overtaken, or failed."""
+"""The outcome of a rewrite is reported as it is: committed, overtaken, or failed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def left() -> Any:
-    """What `tests.interrupted` has printed."""
+    """The JSON that the program `tests.kit.interrupted` prints."""
     command = [sys.executable, "-m", "tests.kit.interrupted"]
     ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, start_new_session=True)
     return json.loads(ended.stdout)

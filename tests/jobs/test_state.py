@@ -1,4 +1,4 @@
-"""What the jobs know when they plan is what is there, whoever wrote it."""
+"""Jobs plan with the present state of the tables, whoever wrote it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What moves to the remote tier: closed segments from the head, never the newest, each once."""
+"""Tiering moves closed segments from the head to the remote tier, each once, and never the newest."""
 
 from pathlib import Path
 from typing import Any

@@ -1,1 +1,1 @@
-"""What tests are made of: gateways, clients, faults, models, checkers."""
+"""Building blocks of the tests: gateways, clients, faults, models, checkers."""

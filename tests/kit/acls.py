@@ -40,7 +40,7 @@ def asks(user: str = "ann", *groups: str, host: str = HOST) -> RequestContext:
 def scanned(
     acls: Iterable[Acl], context: RequestContext, operation: Operation, resource: ResourceType, name: str
 ) -> bool:
-    """What the ACLs say, looked at one by one."""
+    """Whether `acls` allow an operation, decided by a plain scan of all of them."""
     matching = [each for each in acls if each.resource_type == resource and _matches(each, context, name)]
     denied = any(each.permission == Permission.DENY and _names(each, operation) for each in matching)
     return not denied and any(

@@ -68,7 +68,7 @@ class Gateway:
 
     @property
     def leads(self) -> bool:
-        """Whether no other one has taken over."""
+        """Whether no newer gateway has taken over."""
         return self is self._world.gateways[-1]
 
     def happen(self, at: TopicIdPartition, event: Event) -> None:
@@ -183,7 +183,7 @@ class World:
         self.gateways = [Gateway(self)]
 
     def partitions(self, topic: str) -> list[TopicIdPartition]:
-        """Those of the topic as it is now."""
+        """The partitions of the topic's present incarnation."""
         return [TopicIdPartition(topic, self.topic_ids[topic], n) for n in range(PARTITIONS)]
 
     def _restored(self) -> TransactionState:

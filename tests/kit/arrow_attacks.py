@@ -118,7 +118,9 @@ def attacks() -> Iterator[tuple[str, bytes]]:
 
 
 def decode(body: bytes, hold: Reserve = lambda _: None) -> str:
-    """What becomes of a stream: "taken", or the refusal. Raises MemoryError where only that ended it."""
+    """Decode a stream. Returns "taken", or the message of the refusal. Raises MemoryError if the decoder was
+    refused only by a lack of memory.
+    """
     try:
         decode_stream(body, hold).validate(full=True)
     except (MalformedBody, InvalidRecord) as error:
@@ -129,7 +131,7 @@ def decode(body: bytes, hold: Reserve = lambda _: None) -> str:
 
 
 def decode_from_peer(body: bytes) -> str:
-    """The same of a body as gateways send it."""
+    """Decode a body in the format of gateways, and return or raise as `decode` does."""
     try:
         decode_entries(body)
     except (InvalidArgument, InvalidRecord) as error:

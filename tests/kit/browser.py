@@ -82,8 +82,8 @@ class Visitor:
         return self.page
 
     def check(self, name: str) -> None:
-        """What is seen now breaks no policy, asks no other host, and can be used by all; it is kept as a
-        picture, light and dark, wide and narrow.
+        """Assert that the page breaks no policy, asks no other host, and is usable by everybody. Pictures of
+        it are kept: light and dark, wide and narrow.
         """
         for scheme in ("light", "dark"):
             self.page.emulate_media(color_scheme=scheme)

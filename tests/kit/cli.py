@@ -1,4 +1,4 @@
-"""What tests of the command share: running it as a shell would, and reading what it prints."""
+"""Run commands as a shell would, and read their output."""
 
 import json
 import sys

@@ -48,9 +48,9 @@ NO_MEMBER, NOT_ASSIGNED, NO_TOPIC, NO_PARTITION, OUT_OF_RANGE = 40403, 40913, 40
 
 
 class Task(Struct, frozen=True):
-    """What a client does: produce to, or fetch from `at`; or, in `group`, read the topic of `at` and commit,
-    or copy it to the partitions `to` by transactions. Those of tests/kit/lives_clients.py delete what is
-    there.
+    """The work of a client: produce to `at`, or fetch from it; or, in `group`, read the topic of `at` and
+    commit, or copy it to the partitions `to` by transactions. Tasks of tests/kit/lives_clients.py delete
+    topics and records.
     """
 
     kind: Literal[
@@ -252,7 +252,9 @@ class Member(Client):
         return ()
 
     def _has_gap(self, rows: Sequence[Row]) -> bool:
-        """Whether something is missing between what was given before and this."""
+        """Whether records are missing between the last ones and `rows`. Without a gap the positions move
+        behind `rows`.
+        """
         firsts = {row.at: row.offset for row in reversed(rows)}
         gap = any(first > self._positions.get(at, first) for at, first in firsts.items())
         if not gap:

@@ -9,7 +9,7 @@ from tests.kit.partitions import values
 
 
 def another(cluster: Cluster, store: Store | None = None) -> Cluster:
-    """The same root as another process opens it."""
+    """The cluster of this root, opened anew as in another process."""
     return Cluster.open(store or cluster.store, cluster.clock, "http://second")
 
 
@@ -25,7 +25,7 @@ def directories(store: Store) -> set[str]:
 
 
 def looked(topic: Topic) -> list[bytes | None]:
-    """What a fetch from the first partition of `topic` would give."""
+    """The values that a fetch from the first partition of `topic` returns."""
     partition = topic.partition(0)
     partition.refresh()
     return values(partition)

@@ -25,7 +25,9 @@ PROCESSES = 2
 
 
 class Fate(NamedTuple):
-    """What becomes of a process in one step: its n-th fsync fails, or it dies there or at its n-th change."""
+    """The fault of a process in one step: its n-th fsync fails, or it dies at that fsync, or at its n-th
+    change.
+    """
 
     nth: int
     fsync: Callable[[int], Fails] | None = None

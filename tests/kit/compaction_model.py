@@ -1,4 +1,4 @@
-"""What compactions by key leave of a log, in plain Python and record by record."""
+"""A model of compaction by key in plain Python, record by record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -58,12 +58,12 @@ class Model:
         self.cleaned = max(self.cleaned, end)
 
     def _is_over(self, offset: int, now_ms: int, horizon_ms: int) -> bool:
-        """Whether a tombstone goes: it was met before, and its time has come."""
+        """Whether a tombstone can be dropped: a compaction has met it before, and its horizon has passed."""
         if offset not in self._horizons:
             self._horizons[offset] = horizon_ms
             return False
         return self._horizons[offset] <= now_ms and offset != self.end - 1
 
     def readable(self) -> list[Record]:
-        """What a reader finds, in order."""
+        """The records that a reader finds, in order."""
         return [record for offset, record in self.kept.items() if offset >= self.start]

@@ -21,8 +21,8 @@ Offsets = dict[TopicPartition, int]
 
 
 class Fault(Enum):
-    """What becomes of a request: it does not arrive, or its answer does not, before or after the gateway has
-    written it out.
+    """The fault of a request: it never arrives, or its answer is lost, before or after the gateway has
+    written it.
     """
 
     UNSENT = auto()

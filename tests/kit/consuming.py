@@ -1,4 +1,4 @@
-"""What tests of lakelog.Consumer share: what it read, what is committed, what it is told, a bad network."""
+"""Helpers for tests of lakelog.Consumer: its records, commits and callbacks, and a network that fails."""
 
 from collections.abc import Callable
 

@@ -1,5 +1,5 @@
-"""What the files of deploy/ run as, for tests: containers as processes of this machine, each at a loopback
-address of its own; and the tools that check these files.
+"""Runs the files of deploy/ without a container engine: each container is a process at its own loopback
+address. Also the tools that check these files.
 """
 
 import json
@@ -57,7 +57,7 @@ def environment_of(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def answers(url: str, below: int = 300) -> bool:
-    """Whether a server answers there, with a status below that."""
+    """Whether a server answers at `url` with a status below `below`."""
     try:
         return httpx.get(url).status_code < below
     except httpx.TransportError:
@@ -182,7 +182,7 @@ class Composed:
             wait_until(lambda n=name: self.healthy(n), f"{name} is healthy")  # type: ignore[misc]
 
     def healthy(self, name: str) -> bool:
-        """Whether the check of the container's health says so."""
+        """Run the health check of a container; True if it passes, or if there is none."""
         service = self.services[name]
         if check := service.get("healthcheck"):
             words = [sys.executable, *check["test"][2:]]
@@ -195,7 +195,7 @@ class Composed:
         return done.returncode == 0
 
     def answers(self, name: str) -> bool:
-        """Whether something answers at the port of a service."""
+        """Whether a server answers at the port of a service."""
         port = {"store": 7070, "maintenance": 9090, "prometheus": 9090}.get(name, 8082)
         return answers(f"http://{self.hosts[name]}:{port}/", below=500)
 

@@ -139,7 +139,7 @@ class Disk:
         return known
 
     def cut(self, directory: str, kept: Kept = lambda _: False) -> Store:
-        """What of `directory` a power cut now would leave, as a store of its own."""
+        """The files of `directory` that would survive a power cut now, in a store of their own."""
         store = open_store("memory://")
         with self._lock:
             for path, content in self._left(self._directory(self._open[0]), "", kept):

@@ -155,7 +155,9 @@ def requests_of(app: FastAPI, method: str, path: str, cluster_id: str) -> Iterat
 
 
 def _is_sent(parameter: Mapping[str, Any]) -> bool:
-    """Whether a query has it: what may be left out, and cannot name a topic, need not be known here."""
+    """Whether requests send this query parameter. Optional ones that cannot name a topic are left out, unless
+    QUERY has them.
+    """
     name = parameter["name"]
     return name in QUERY or (name not in NOT_SENT and (parameter["required"] or "topic" in name.lower()))
 
@@ -227,7 +229,7 @@ def _ways(schema: Schema, wanted: Schema) -> Iterator[Way]:
 
 
 def _sample(schema: Schema, wanted: Schema, path: str, way: Way) -> Any:
-    """What the schema asks for; of all that could name a topic only what is on the `way`."""
+    """A value for the schema. Of the fields that could name a topic it has only those on the `way`."""
     wanted = _resolved(schema, wanted)
     if "items" in wanted:
         return [_sample(schema, wanted["items"], path, way[1:])]

@@ -16,7 +16,7 @@ def before(step: Callable[[], object]) -> Failure:
 
 
 def after(step: Callable[[], object]) -> Failure:
-    """What was asked happens, then `step`, and only then the answer arrives, or the error."""
+    """A failure that performs the request, then `step`, and only then gives the answer or the error."""
 
     def perform_before(perform: Callable[[], object]) -> object:
         try:

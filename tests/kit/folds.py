@@ -68,10 +68,10 @@ def records_of(folded: TopicSnapshot) -> set[tuple[int, int]]:
 
 @dataclass
 class DeltaStream:
-    """What Delta's streaming source would give with `skipChangeCommits`: it passes over a whole commit that
-    removes records, and over every file that is no change.
+    """A model of Delta's streaming source with `skipChangeCommits`: it skips each commit that removes
+    records, and each file that is no data change.
 
-    `columns` are what a reader knows of the declaration of each record that follows every change.
+    `columns` are the declared columns that a reader knows, for each record after every change.
     """
 
     store: Store

@@ -1,4 +1,4 @@
-"""What must hold of a group after every step, whatever came before."""
+"""Invariants of a group that hold after every step."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ GROUP = "g"
 
 
 def is_forgotten(before: Group, event: Event) -> bool:
-    """Whether a group that has had no members, and no commits, for long enough ends with `event`."""
+    """Whether `event` ends the group, because it has had neither members nor commits for long enough."""
     if not isinstance(event, Tick) or not before.idle_ms or before.members or before.transactions.number:
         return False
     last = [before.idle_ms, *(committed.committed_ms for committed in before.offsets.values())]

@@ -43,10 +43,10 @@ Taken = dict[str, Partitions]
 
 @dataclass
 class Client:
-    """What a member's client knows.
+    """The knowledge of a member's client.
 
-    `generation` is the newest that it was told of, None for a client that does not ask. `held` is what it
-    may be working on: nobody else may.
+    `generation` is the newest that a poll has told it, None for a client that does not ask. `held` are the
+    partitions that it may be working on; nobody else may.
     """
 
     generation: int | None = None
@@ -117,7 +117,9 @@ class Life:
             self._answer(self.group.members[name])
 
     def read_ends(self, name: str) -> Start | None:
-        """What is noted of the log ends where a member begins, now or some steps later; None: nothing is."""
+        """The event with the log ends at which a member begins, for now or some steps later; None if it
+        begins nowhere.
+        """
         group, member = self.group, self.group.members[name]
         starting = group.starting(member)
         if not starting:
@@ -209,7 +211,7 @@ class Life:
         self.follow(heard=False)
 
     def compact(self) -> None:
-        """Of what is durable only the newest record of each key stays, and no deletion."""
+        """Keep only the newest durable record of each key, and no deletion."""
         newest = {key: (number, value) for number, (key, value) in enumerate(self.heard)}
         ordered = sorted(newest.items(), key=lambda item: item[1][0])
         self.heard = [(key, value) for key, (_, value) in ordered if value is not None]
@@ -295,7 +297,9 @@ class Life:
             assert client.held == member.owned or not member.subscribed
 
     def _client_side(self, before: Group, event: Event) -> None:
-        """What a client gave up by itself it does not hold any more; what else it has lost it cannot know."""
+        """Update the clients' knowledge after `event`. A client that gave up partitions knows it; other
+        losses are noted in `taken`, because the client cannot know of them yet.
+        """
         match event:
             case Leave(name) | Unsubscribe(name) | Assign(name) if name in self.clients:
                 # Whether that came about it may not hear: it begins anew with what it is told next.
@@ -349,7 +353,7 @@ def check_owed(group: Group, owed: Owed) -> None:
 
 
 def committed_after(offsets: Offsets, before: Group, event: Event) -> Offsets:
-    """What must be committed after `event`."""
+    """The offsets that must be committed after `event`."""
     match event:
         case Commit(offsets=places) | Reset(offsets=places) | Transact(offsets=places):
             made = {at: (before.topics[at.topic].topic_id, place.offset) for at, place in places.items()}

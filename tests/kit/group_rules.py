@@ -1,4 +1,4 @@
-"""What a good assignment is, worked out without the code that makes one."""
+"""Rules of a good assignment, computed without the code under test."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ def moves(before: Assignment, after: Assignment) -> int:
 
 
 def is_fair(given: Assignment, subscriptions: Subscriptions) -> bool:
-    """Whether nobody could take over one partition of somebody who has at least two more (KIP-54)."""
+    """Whether no member could take a partition from another that owns at least two more (KIP-54)."""
     return not any(
         len(held) - len(given[other]) >= 2
         for held in given.values()

@@ -220,7 +220,9 @@ class Simulation:
         self._places[name][at] = place
 
     def _stop(self, partitions: Iterable[TopicPartition]) -> None:
-        """What is not handed over in order may be done again."""
+        """Forget the handed-out records of these partitions: without an orderly handover they may be read
+        again.
+        """
         for at in partitions:
             self._handed.pop(self._incarnation(at), None)
 

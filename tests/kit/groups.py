@@ -1,4 +1,4 @@
-"""What groups have committed, written to `__consumer_offsets` as a coordinator does it, without one."""
+"""Writes committed offsets to `__consumer_offsets` as a coordinator does, without a coordinator."""
 
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster

@@ -44,7 +44,7 @@ STEPS: tuple[Step, ...] = ("produce", "produce plainly", "copy", "fetch", "poll"
 
 @dataclass
 class Run:
-    """What happened, and what there is."""
+    """A hand-made history: its operations, the records of each partition, and the committed offsets."""
 
     operations: list[Operation] = field(default_factory=list)
     records: dict[At, dict[int, str]] = field(default_factory=lambda: {at: {} for at in SOURCES + RESULTS})

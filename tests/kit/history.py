@@ -1,8 +1,8 @@
-"""What clients did, and what they were told: kept in memory, and in a file of JSON lines for processes.
+"""The operations of clients with their answers, in memory or as a file of JSON lines for processes.
 
 An operation is written down before its request is sent and again with its answer. One that was never
-answered, because the answer was lost or the client killed, stays *unknown*: it may have happened once, or
-not at all, and also later than anybody waited for it.
+answered, because the answer was lost or the client killed, stays *unknown*: it may have happened once, or not
+at all, and also later than anybody waited for it.
 """
 
 import math
@@ -126,7 +126,7 @@ class Row(Struct, frozen=True):
 
 
 class Rows(Struct, frozen=True, tag=True):
-    """What a fetch or poll returned, in its order, and where it says to go on (a fetch)."""
+    """The rows of a fetch or a poll, in their order, and, for a fetch, the offset at which to go on."""
 
     rows: tuple[Row, ...]
     next_offset: int | None = None
@@ -147,7 +147,7 @@ Answer = Placed | Rows | Absent | Changed
 
 
 class Operation(Struct, frozen=True):
-    """What was asked between `begin` and `end` (seconds, one clock for all clients of a machine).
+    """A request between `begin` and `end`, in seconds of one clock for all clients of a machine.
 
     Without an answer the end is infinite.
     """

@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Log:
-    """What there is at the end: values by offset, and where groups go on."""
+    """The final state: values by offset, and the committed offsets of groups."""
 
     records: Mapping[At, Mapping[int, str]]
     committed: Mapping[str, Mapping[At, int]]
@@ -96,7 +96,7 @@ def _strangers(writes: Writes, places: Places) -> Iterator[Finding]:
 
 
 def _fate(op: Operation, write: Write, places: Places) -> Iterator[Finding]:
-    """Whether a write is there as its answer says, and whole."""
+    """Findings about a write: its values must be in the log as its answer says, all of them or none."""
     values = [(part.at, value) for part in write.parts for value in part.values]
     there = [value for _, value in values if value in places]
     missing = [value for _, value in values if value not in places]
@@ -157,7 +157,9 @@ def _parts_there(writes: Writes, places: Places) -> dict[At, list[_There]]:
 
 
 def _overtaken(at: At, in_order: Sequence[_There], untold_count: bool) -> Iterator[Finding]:
-    """What was begun after the end of something that is at a higher offset."""
+    """Findings about records that stand before others although their write began only after those were
+    acknowledged.
+    """
     earliest: _There | None = None
     for part in reversed(in_order):
         if earliest is not None and earliest.operation.end < part.operation.begin:
@@ -192,7 +194,7 @@ def _misreadings(op: Operation, log: Log) -> Iterator[Finding]:
 
 
 def _strays(asked: Fetch, answer: Rows, log: Log) -> Iterator[Finding]:
-    """What a fetch returned that was not asked for, or did not return before where it says to go on."""
+    """Findings about a fetch: rows that it must not return, and offsets that it passed over."""
     for row in answer.rows:
         if row.at != asked.at or row.offset < asked.offset:
             text = f"{row.at}@{row.offset} was read from {asked.at}@{asked.offset} on"
@@ -266,7 +268,9 @@ def _settings(operations: Sequence[Operation]) -> dict[tuple[str, At], list[_Set
 
 @dataclass(frozen=True)
 class _Consumed:
-    """What transactions of a group have consumed of a partition; `perhaps` of those that leave no trace."""
+    """The spans of a partition that transactions of a group consumed: `surely`, or `perhaps`, where a
+    transaction leaves no trace.
+    """
 
     first: int
     surely: list[Span]
@@ -274,7 +278,9 @@ class _Consumed:
 
 
 def _consumption(operations: Sequence[Operation], log: Log, places: Places) -> Iterator[Finding]:
-    """Of a partition that a group consumes by transactions each record is consumed by one that is there."""
+    """Findings about partitions that groups consume by transactions: exactly one transaction in the log must
+    consume each record.
+    """
     with_commits = {
         (op.asked.group, place.at)
         for op in operations

@@ -51,7 +51,7 @@ def moving_topic(directory: Path, clock: Clock, partitions: int = 2, commits: in
 
 
 def reopened(cluster: Cluster) -> Cluster:
-    """The same as another process opens it."""
+    """The cluster of this root, opened anew as in another process."""
     return Cluster.open(open_store(cluster.store.url), cluster.clock, create=False)
 
 

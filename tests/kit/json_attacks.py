@@ -80,7 +80,7 @@ def listed() -> Iterator[tuple[str, bytes, Decode]]:
 
 
 def loose() -> Iterator[tuple[str, bytes, Decode]]:
-    """The same of records that stand one after the other."""
+    """Attacks by streams of records that stand one after the other: name, body, decoder."""
     yield "loose records", many(b"{}", between=b""), decode_stream
     yield "full loose records", many(b"{%b}" % _FULL_V3, between=b""), decode_stream
     yield "one document", many(b"{}", b'{"value":{"type":"JSON","data":[', b"]}}"), decode_stream
@@ -93,7 +93,7 @@ def loose() -> Iterator[tuple[str, bytes, Decode]]:
 
 
 def small() -> Iterator[tuple[str, bytes, Decode]]:
-    """The same of bodies without records."""
+    """Attacks by small bodies without records: name, body, decoder."""
 
     def into(kind: type[BaseModel]) -> Decode:
         def decode(body: bytes) -> object:

@@ -147,7 +147,7 @@ _PASSING = ("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE")
 
 
 class Sent:
-    """What a producer's answers say: (partition, offset) of each value, and the errors."""
+    """The answers to a producer: (partition, offset) of each value, and the errors."""
 
     def __init__(self) -> None:
         self.placed: dict[bytes, tuple[int, int]] = {}

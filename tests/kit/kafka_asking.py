@@ -86,7 +86,7 @@ class Asker:
         return bytes(found)
 
     def is_closed(self) -> bool:
-        """Whether the gateway ends the connection, and sends nothing before."""
+        """Whether the gateway closes the connection without sending anything before."""
         try:
             self._read(1)
         except Closed:

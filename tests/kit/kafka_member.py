@@ -157,7 +157,7 @@ def _start_java(member: "KafkaMember", directory: Path) -> "subprocess.Popen[byt
 
 
 def _words(line: str) -> Iterator[list[str]]:
-    """What a line of the VerifiableConsumer says, in the words of the others."""
+    """Translate a line of Kafka's VerifiableConsumer into the words that other members print."""
     said: dict[str, Any] = json.loads(line) if line.startswith("{") else {"name": ""}
     if said["name"] == "records_consumed":
         for each in said["partitions"]:

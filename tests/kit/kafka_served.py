@@ -32,7 +32,7 @@ class KafkaServed:
         return f"127.0.0.1:{self.port}"
 
     def is_idle(self) -> bool:
-        """Whether nothing is held for any connection: no memory, no task, no place."""
+        """Whether connections hold nothing any more: no memory, no task, no place."""
         asked = asyncio.run_coroutine_threadsafe(_of_connections(), self.loop)
         rooms = (self.gateway.buffer.used, self.listener.answers.used, len(self.listener))
         return rooms == (0, 0, 0) and asked.result() == 0

@@ -43,7 +43,7 @@ class Kill:
         return called
 
     def _is_change(self, args: tuple[Any, ...]) -> bool:
-        """Whether a call changes files: an `open` has flags that say so."""
+        """Whether a call changes files. An `open` does by its flags."""
         return not (len(args) > 1 and isinstance(args[1], int) and not args[1] & os.O_CREAT)
 
     def _counts(self, file: str) -> bool:

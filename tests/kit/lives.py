@@ -51,9 +51,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Life:
-    """What a topic held between `begin` and `end`, by partition and offset.
+    """The records of one incarnation of a topic, by partition and offset.
 
-    It surely was there from `born` to `end`, and surely not any more from `over` on.
+    It may have existed from `begin` on, surely existed from `born` to `end`, and surely not from `over` on.
     """
 
     records: Mapping[At, Mapping[int, str]]
@@ -63,11 +63,11 @@ class Life:
     over: float = math.inf
 
     def may_have_been(self, op: Operation) -> bool:
-        """Whether it may have been there at a time of the operation."""
+        """Whether the topic may have existed at some time of the operation."""
         return self.begin <= op.end and op.begin < self.over
 
     def surely_was(self, op: Operation) -> bool:
-        """Whether it was there all the time of the operation."""
+        """Whether the topic existed during the whole operation."""
         return self.born <= op.begin and op.end <= self.end
 
 
@@ -192,7 +192,7 @@ def _absence(op: Operation, found: Sequence[Life]) -> Iterator[Finding]:
 
 
 def _reading(op: Operation, found: Sequence[Life], places: _Places, topic: str) -> Iterator[Finding]:
-    """What a read returned, each partition for itself."""
+    """Findings about a read, for each partition alone: rows of no life, of several lives, or with a gap."""
     rows = [row for row in op.answer.rows if row.at.topic == topic] if isinstance(op.answer, Rows) else []
     for at in {row.at: None for row in rows}:
         offsets = [row.offset for row in rows if row.at == at]

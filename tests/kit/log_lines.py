@@ -11,7 +11,7 @@ _OF_LIBRDKAFKA = re.compile(r"%[0-7]\|")
 
 
 class LogLines:
-    """What was written since the beginning of the test; `capfd` has to stand before the gateway starts."""
+    """The log since the beginning of the test. The fixture `capfd` must come before the gateway starts."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
         self._capfd, self._text = capfd, ""

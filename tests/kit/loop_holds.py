@@ -37,7 +37,7 @@ class Holds:
 
 @contextmanager
 def loop_holds(loop: asyncio.AbstractEventLoop) -> Iterator[Holds]:
-    """Those of `loop`, which is asyncio's own and runs in another thread or in this one."""
+    """Record how long each callback holds `loop`, an event loop of asyncio's own, in any thread."""
     holds, ran, used_s = Holds(), asyncio.Handle._run, SystemClock().processor_s
     ident = asyncio.run_coroutine_threadsafe(_ident(), loop).result()
 

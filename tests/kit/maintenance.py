@@ -45,7 +45,7 @@ EXPIRED = 4
 
 
 def newest_of_each_key(found: list[Record]) -> list[Record]:
-    """What a first compaction leaves, of records that all have keys."""
+    """The records that stay after a first compaction, if all have keys."""
     newest = {record.key: record.offset for record in found}
     return [record for record in found if newest[record.key] == record.offset]
 
@@ -72,7 +72,7 @@ class Root:
         self.expect(KEYED, newest_of_each_key)
 
     def copied(self, directory: Path) -> "Root":
-        """The same elsewhere."""
+        """A copy of this root in `directory`."""
         shutil.copytree(self.directory, directory)
         made = copy.copy(self)
         made.directory, made.store = directory, open_store(directory / "here")
@@ -100,7 +100,7 @@ class Root:
         return Cluster.open(store or open_store(self.store.url), self.clock, create=False)
 
     def read(self) -> Found:
-        """What another process reads."""
+        """All records, by topic and partition, as another process reads them."""
         return {
             f"{topic.name}/{index}": records(partition)
             for topic in self.opened().topics()
@@ -125,7 +125,7 @@ class Root:
         assert check(self.store, deep=True).problems == []
 
     def check_readable(self) -> None:
-        """Of what has to be there nothing is missing, doubled or changed, done or not."""
+        """Assert that no expected record is missing, doubled or changed, whether the job was done or not."""
         for name, found in self.read().items():
             assert [record for record in found if record in self.expected[name]] == self.expected[name]
         assert check(self.store, deep=True).problems == []

@@ -11,8 +11,8 @@ CUT = 0
 
 
 class Mesh:
-    """What is asked at `url` is asked at `target`. The next request to a path in `answers` is handed on, too,
-    and then answered with that status.
+    """A proxy from `url` to `target`. It forwards the next request to a path in `answers`, too, but answers
+    it with the status given there.
     """
 
     def __init__(self) -> None:

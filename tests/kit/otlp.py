@@ -35,7 +35,7 @@ class Received:
     spans: list[ReceivedSpan] = field(default_factory=list)
 
     def named(self, name: str, **attributes: Any) -> list[ReceivedSpan]:
-        """Those with this name and these attributes, `_` for `.`."""
+        """The spans with this name and these attributes; `_` in a keyword stands for `.`."""
         wanted = {key.replace("_", "."): value for key, value in attributes.items()}
         return [
             each for each in self.spans if each.name == name and wanted.items() <= each.attributes.items()

@@ -38,7 +38,7 @@ class Client:
 
 
 def values_of(items: list[SequencedAppend]) -> list[bytes]:
-    """What committing `items` adds to the log."""
+    """The values that a commit of `items` adds to the log."""
     fresh = [as_batch(item.request.records) for item in items if not item.duplicate]
     batches = [batch.column("value").to_pylist() for batch in fresh]
     return [value for batch in batches for value in batch]

@@ -36,7 +36,7 @@ def with_sizes(store: Store, clock: Clock, **sizes: int) -> Partition:
 
 
 def another(partition: Partition, store: Store | None = None) -> Partition:
-    """The same partition as another process opens it, through `store` when one is given."""
+    """The partition opened anew, as in another process; through `store`, if one is given."""
     return Partition(store or partition.table.store, partition.directory, partition.clock, partition.config)
 
 
@@ -147,5 +147,5 @@ def bury(partition: Partition) -> None:
 
 
 def sound(partition: Partition) -> bool:
-    """Whether fsck has nothing to say about the table."""
+    """Whether fsck finds no problem in the table."""
     return check_partition(partition.table.store, partition.directory).problems == []

@@ -31,7 +31,7 @@ class NoFit(Exception):
 
 
 def plain_fit(value: bytes, declaration: Declaration) -> list[object] | None:
-    """What each column has of `value`, as the page has it; None for a value that does not fit."""
+    """The value of each declared column in `value`, by the rules of the documentation; None for a misfit."""
     try:
         whole = _loaded(value)
         return [_fitted(_sought(whole, column.steps), column.type) for column in declaration.columns]

@@ -1,4 +1,4 @@
-"""What a store would let a principal do by the policies that ACLs are exported as."""
+"""Evaluates exported policies as a store would: may a principal read an object, and list its neighbours?"""
 
 import json
 import re
@@ -12,7 +12,7 @@ _ANY_PREFIX = {"StringLike": {"s3:prefix": ["*"]}}
 
 
 def aws_allows(policies: Iterable[Any], key: str) -> bool:
-    """Whether AWS lets somebody with these policies read the object `key`, and list those next to it."""
+    """Whether these AWS policies allow somebody to read the object `key`, and to list its directory."""
     statements = [statement for policy in policies for statement in policy["Statement"]]
     listed = key.rpartition("/")[0] + "/"
     return _decided(statements, "s3:GetObject", f"{BUCKET}/{PREFIX}{key}") and _decided(
@@ -51,7 +51,9 @@ def _like(pattern: str, text: str) -> bool:
 
 
 def gcs_allows(bindings: Iterable[Any], key: str) -> bool:
-    """The same of Google Cloud Storage and conditional bindings."""
+    """Whether these conditional bindings of Google Cloud Storage allow somebody to read the object `key`, and
+    to list its directory.
+    """
     listed = key.rpartition("/")[0] + "/"
     conditions = [binding["condition"]["expression"] for binding in bindings]
     objects = f"projects/_/buckets/{BUCKET}/objects/{PREFIX}{key}"

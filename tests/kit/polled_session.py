@@ -149,7 +149,9 @@ class Scene:
         return taken
 
     def check_given(self, poll: PollState) -> None:
-        """What is given is the member's, in order, newest knowledge, and of topics that are there."""
+        """Assert that a poll gives only partitions of the member, in order, by the newest knowledge, and of
+        existing topics.
+        """
         assert not (poll.news and poll.plans)
         for at, plan in poll.plans:
             log = self.logs[at]

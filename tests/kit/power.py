@@ -24,14 +24,14 @@ LONG_AGO_S = 1_600_000_000
 
 
 class Left:
-    """What a power cut leaves of the two roots, as the next process finds it."""
+    """The two roots after a power cut, as the next process finds them."""
 
     def __init__(self, world: "World", kept: Kept) -> None:
         self.here, self.away = world.disk.cut(HERE, kept), world.disk.cut(AWAY, kept)
         self._cache = world.cache
 
     def values(self) -> Mapping[int | None, bytes | None]:
-        """What the partition TABLE holds, by offset."""
+        """The values of the partition TABLE, by offset."""
         return held(self.partition())
 
     def partition(self) -> Partition:
@@ -47,7 +47,7 @@ class Left:
         return partition
 
     def remote(self) -> RemoteRoot:
-        """What is left of the remote root."""
+        """The remote root after the power cut."""
         return RemoteRoot("memory://", CLUSTER, ManualClock(), lambda: self.away)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What tests of producers share: the network between a producer and its gateway, and what a log holds."""
+"""Helpers for tests of producers: networks that fail, and the content of a log."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -11,7 +11,7 @@ _LOOK_AGAIN_S = 0.02
 
 
 class Proxy:
-    """What connects to `url` comes out at one of `ports`, in turn, until it is blocked. Runs in a thread."""
+    """Forwards connections from `url` to `ports`, in turn, until it is blocked. Runs in a thread."""
 
     def __init__(self, *ports: int) -> None:
         self._ports = deque(ports)

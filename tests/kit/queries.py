@@ -47,7 +47,9 @@ def run_to_end(writer: "DataStreamWriter") -> "StreamingQuery":
 
 
 def patiently(run: Callable[[], T]) -> T:
-    """What `run` returns, which runs a query with a checkpoint to its end."""
+    """Run a query with a checkpoint to its end, again if Spark gives up meanwhile. Returns the result of
+    `run`.
+    """
     for _ in range(STARTS_MAX - 1):
         try:
             return run()

@@ -88,7 +88,7 @@ class World:
         return {field: [at if offset is None else {**at, "offset": offset}]}
 
     def body_of(self, route: Route) -> Any:
-        """What makes a request to `route` whole."""
+        """A valid body for a request to `route`; None where it needs none."""
         records = {"records": [{"value": 1}]}
         acl = {"resource_type": "TOPIC", "resource_name": self.topic, "principal": "User:ann"}
         acl |= {"operation": "READ", "permission": "ALLOW"}

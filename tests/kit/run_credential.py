@@ -32,10 +32,11 @@ _OTHERS = set[int]()
 
 
 def settings_of(data: str | Path, store_options: object = "{}") -> dict[str, Any]:
-    """What a gateway of the root at `data` is started with in this run; the root then knows its credential.
+    """Settings for a gateway of the root at `data`, by the mode of this run. In a secured run the root then
+    knows the run's credential.
 
-    `store_options` is JSON, as a setting is. Nothing is audited: that appends by itself, and tests count what
-    a gateway holds.
+    `store_options` is JSON, as a setting is. Nothing is audited: audit events are appended by themselves, and
+    tests count the records that a gateway holds.
     """
     if not _SECURED:
         return {}
@@ -62,12 +63,12 @@ def begin() -> None:
 
 
 def is_secured() -> bool:
-    """Whether the run is."""
+    """Whether this run authenticates clients."""
     return _SECURED
 
 
 def credential_headers() -> dict[str, str]:
-    """What makes a request the super user's; nothing in a run that is not secured."""
+    """The headers of the super user in a secured run; none otherwise."""
     return {"Authorization": f"Bearer {_KEY}"} if _SECURED else {}
 
 
@@ -77,7 +78,7 @@ def credential_line() -> str:
 
 
 def inherited_headers() -> dict[str, str]:
-    """The same for a process that a test has started."""
+    """The headers of the super user in a process that a test has started; none if nothing is secured."""
     return {"Authorization": f"Bearer {os.environ[VARIABLE]}"} if VARIABLE in os.environ else {}
 
 

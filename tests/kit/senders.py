@@ -35,7 +35,7 @@ def recipe(language: str, **places: object) -> str:
 
 
 def _unpacked(directory: Path) -> Sequence[str]:
-    """What begins the command of a program in `directory`: where its libraries are."""
+    """The start of a command line for programs in `directory`: it sets the path of their libraries."""
     if not directory.exists():
         pytest.skip(f"no {directory.name}: `make setup` says why")
     libraries = sorted({str(file.parent) for file in directory.rglob("lib*.so*")})

@@ -119,7 +119,7 @@ class Several:
         return int(found)
 
     def is_balanced(self) -> bool:
-        """Whether each partition that was claimed is led by whom it should be led by."""
+        """Whether the preferred leader leads each partition that was ever claimed."""
         alive = tuple(sorted(each["broker"] for each in brokers(self.running()[0].url) if each["alive"]))
         return all(
             partition.snapshot.leader_broker

@@ -23,14 +23,14 @@ def connect(gateway: RunningGateway) -> socket.socket:
 
 @dataclass
 class Heard:
-    """What came on a connection until it was closed."""
+    """The bytes and statuses that came on a connection until it was closed."""
 
     data: bytes = b""
     statuses: list[int] = field(default_factory=list)
 
     @property
     def error_code(self) -> int:
-        """Of the last answer."""
+        """The error code of the last answer."""
         code: int = msgspec.json.decode(self.data.rpartition(b"\r\n\r\n")[2])["error_code"]
         return code
 

@@ -126,7 +126,7 @@ def read(reader: BatchReader | StreamReader, slices: Sequence[InputPartition]) -
 
 
 def rows(reader: BatchReader | StreamReader, slices: Sequence[InputPartition]) -> list[dict[str, Any]]:
-    """The same with all their columns."""
+    """The rows of `slices`, with all columns."""
     batches = [batch for part in slices for batch in reader.read(part)]
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
@@ -159,7 +159,7 @@ class Query:
         self.planned: list[InputPartition] = []
 
     def restart(self, **options: str) -> "Query":
-        """The same query from its checkpoint, in a new process."""
+        """A query that starts from the checkpoint of this one, as in a new process; `options` change."""
         return Query({**self.options, **options}, self.offset)
 
     def plan(self, limit: ReadLimit | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""What a store holds, and putting into it."""
+"""Listing the objects of a store, and putting some."""
 
 from log_tables.store.store import Store
 

@@ -68,7 +68,7 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    """Whether something on the loopback address answers at `port`."""
+    """Whether something listens at `port` of the loopback address."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -91,7 +91,7 @@ class S3Server:
 
     @property
     def options(self) -> dict[str, str]:
-        """What `open_store` needs to reach it."""
+        """The options with which `open_store` reaches this server."""
         return {
             "aws_endpoint": self.endpoint,
             "aws_access_key_id": self.access_key,

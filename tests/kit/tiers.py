@@ -56,7 +56,7 @@ def copied(local: Table, root: RemoteRoot, wanted: Sequence[Segment]) -> tuple[S
 
 
 def with_tier(partition: Partition, root: RemoteRoot) -> Partition:
-    """The same partition as another process opens it that knows its remote root."""
+    """The partition opened anew, as in another process that knows its remote root."""
     return Partition(
         partition.table.store,
         partition.directory,

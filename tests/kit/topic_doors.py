@@ -250,7 +250,7 @@ class Doors:
         return self._outcome([*words], [done.exit_code, done.stdout, done.stderr], audit)
 
     def _audited(self) -> Audit:
-        """What the next request leaves."""
+        """A fresh audit, which collects the events of the next request."""
         here = self._served.gateway
         here.access.audit = audit = Audit(here.clock, code_of)
         return audit

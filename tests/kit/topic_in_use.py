@@ -147,7 +147,7 @@ class TopicInUse:
 
 
 def clean(partition: Partition) -> None:
-    """What the duties of a leader do: a checkpoint, and all before it that is old goes."""
+    """Do the duties of a leader: write a checkpoint, and delete the expired log before it."""
     partition.refresh(wait=True)
     partition.checkpoint()
     partition.table.delete_expired_log()

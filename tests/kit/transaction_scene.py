@@ -45,7 +45,7 @@ class Scene:
         return self.gateway.client.post(path, content=json.dumps(body), headers=headers)
 
     def values(self) -> list[list[Any]]:
-        """What the results hold, by partition."""
+        """The values in each partition of the results topic."""
         return [values(self.gateway, self.results, partition) for partition in range(2)]
 
     def check_nothing(self) -> None:

@@ -12,7 +12,7 @@ VALUES = [b"0", b"1", b"2", b"3"]
 
 
 def copy_tree(cluster: Cluster, target: Path) -> Store:
-    """What `cp -r` makes of a root."""
+    """Copy the files of a root, as `cp -r` does."""
     shutil.copytree(cluster.store.url.removeprefix("file://"), target)
     return open_store(target)
 

@@ -33,7 +33,9 @@ def ignoring(step: Step, *errors: type[LakelogError]) -> None:
 
 
 def died_in(root: Path, case: Case, number: int) -> bool:
-    """Whether there was an fsync of this `number`, in which one process died before another went on."""
+    """Run a case in which one process dies in fsync `number`, and another goes on. False if it had fewer
+    fsyncs.
+    """
     world = World(root, lambda _: None)
     try:
         die, go_on = case(world)

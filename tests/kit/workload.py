@@ -68,11 +68,11 @@ class Workload:
             self._errors.append(error)
 
     def operations(self) -> list[Operation]:
-        """What all clients did until now."""
+        """The operations of all clients until now."""
         return self.history.operations() + load(file for file in self._files if file.exists())
 
     def refused(self) -> Counter[str]:
-        """What clients in threads were not given at once, by error code or kind of silence."""
+        """How often clients in threads were refused at first, by error code or kind of silence."""
         return sum((client.gateways.refused for client in self._clients), Counter[str]())
 
     def wait_for(self, more: int, kind: type = Write, name: str = "") -> None:
@@ -114,9 +114,9 @@ class Workload:
                 process.wait()
 
     def findings(self, topics: Mapping[str, int], groups: Sequence[str] = ()) -> list[Finding]:
-        """What is wrong with `topics` (each with its number of partitions), as the first gateway has them.
+        """Findings about `topics`, each with its number of partitions, as the first gateway shows them.
 
-        Looked for when all clients have ended, and everything is applied that is committed.
+        Call it when all clients have ended; it waits until committed transactions are applied.
         """
         for group, to in self._copies.items():
             self._settle(group, sorted(to))
@@ -124,7 +124,7 @@ class Workload:
         return check([op for op in self.operations() if _concerns(op, topics, groups)], log)
 
     def _aside(self) -> dict[At, dict[int, str]]:
-        """What was read before it was deleted."""
+        """The records that clients read before they deleted them."""
         return {client.task.at: client.aside for client in self._clients if isinstance(client, Truncater)}
 
     def _settle(self, group: str, to: Sequence[At]) -> None:
@@ -156,7 +156,7 @@ def _of(op: Operation, name: str) -> bool:
 
 
 def _concerns(op: Operation, topics: Collection[str], groups: Collection[str]) -> bool:
-    """Whether an operation is about these topics, and these groups where it is a group's."""
+    """Whether an operation is about these topics, and, if a group made it, about these groups."""
     asked = op.asked
     at = asked.parts[0].at if isinstance(asked, Write) and asked.parts else getattr(asked, "at", None)
     return (at is None or at.topic in topics) and getattr(asked, "group", "") in ("", *groups)
@@ -168,9 +168,9 @@ def read_log(
     groups: Sequence[str] = (),
     aside: Mapping[At, Mapping[int, str]] = MappingProxyType({}),
 ) -> Log:
-    """What the partitions of `topics` hold, and where `groups` go on, while they stand still.
+    """The records of `topics` and the committed offsets of `groups`, read while nothing changes.
 
-    Offsets must have no gap. `aside` is what was deleted since.
+    Offsets must have no gap. `aside` has the records that were deleted.
     """
     ats = [At(topic, index) for topic, count in topics.items() for index in range(count)]
     while True:

@@ -65,7 +65,7 @@ def test_room_is_asked_for_before_a_record_is_made() -> None:
 
 
 def attacked(examples: int) -> str:
-    """What a program with little memory says of the attacks, and of `examples` wild ones."""
+    """Run the attacks, and `examples` random ones, in a process with little memory. Returns its output."""
     command = [sys.executable, "-m", "tests.kit.arrow_attacks", str(examples)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

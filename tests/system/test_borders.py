@@ -94,7 +94,7 @@ class Scene:
         shutil.rmtree(there)
 
     def copy_plainly(self) -> None:
-        """What `cp -r` makes is not served before somebody's word, which is not taken for what is torn."""
+        """A copy by `cp -r` is not served before it is adopted, and a torn copy cannot be adopted."""
         there, sent = self._there(), self._acknowledged()
         subprocess.run(["cp", "-r", self.several.root, str(there)], capture_output=True, check=False)
         assert _lakelog("serve", "--data", str(there), "--port", "0").returncode == 1
@@ -129,7 +129,7 @@ class Scene:
             assert moved.status_code == 204, moved.text
 
     def faults(self) -> list[object]:
-        """What the clients find, and what is wrong with the tables."""
+        """The findings about the clients' operations, and the problems of the tables."""
         found: list[object] = [*self.load.findings()]
         store = open_store(self.several.root)
         operations = self.load.work.operations()

@@ -19,7 +19,7 @@ USER = "User:canary"
 
 
 def command(*words: str, **variables: str) -> str:
-    """What a command prints, to both outputs."""
+    """The output of a command on both streams."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LAKELOG_")} | variables
     run = run_lakelog(*words, environment=environment)
     return run.stdout + run.stderr

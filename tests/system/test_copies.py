@@ -31,7 +31,7 @@ class Pair:
 
 
 def values(gateway: RunningGateway, partition: int = 0) -> list[str]:
-    """What is in a partition, by the files alone."""
+    """The values in a partition, by the files alone."""
     cluster = Cluster.open(open_store(gateway.data), create=False)
     found = cluster.topic("t").partition(partition)
     plan = found.plan_read(0, 1 << 20)

@@ -205,7 +205,7 @@ def _gone(left: Left) -> None:
 
 
 def staged_files(world: World, here: Store, _: Store) -> None:
-    """What is named in a record is there until another record says that it is done with."""
+    """A staged file that a record names must exist until another record says that it is done with."""
     partition = lead(world, here)
     produce(world, partition, range(1))
     parts = [PartitionRecords("t", "id", 0, [input_batch([Record(b"staged")], 0)])]

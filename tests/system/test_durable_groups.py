@@ -179,9 +179,9 @@ def goes_on_behind_it(left: Left) -> None:
 
 
 def lived(root: Path, way: Way, fails: Fails | None = None) -> int:
-    """What becomes of a group that meets a record which is not durable, and with `fails` another failure.
+    """The life of a group that meets a record which is not durable, and, with `fails`, another failure.
 
-    Returns how many fsyncs its gateway asked for.
+    Returns the number of fsyncs of its gateway.
     """
     world = World(root, lambda _: None, watched=True)
     try:

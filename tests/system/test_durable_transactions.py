@@ -43,7 +43,9 @@ def make_topics(store: Store, world: World) -> None:
 
 
 def agree(left: Left) -> None:
-    """What is in `out` was committed, in order and once; what is committed is there, or can be appended."""
+    """Assert that `out` holds only committed values, in order and once, and that the others can still be
+    appended.
+    """
     committed, found = committed_in(left), values(left.cluster.topic("out").partition(0))
     assert found == [b"%d" % number for number in range(len(found))]
     assert len(found) <= committed
@@ -130,7 +132,7 @@ async def lived(world: World, transactions: int, number: int, *, dies: bool) -> 
 
 
 def came_to(root: Path, number: int, *, dies: bool, long: bool) -> bool:
-    """Whether a life came to its fsync of this number, and to that fault."""
+    """Run a life with a fault at fsync `number`. False if it had fewer fsyncs."""
     world = World(root, lambda _: None, watched=long)
     try:
         make_topics(world.stores()[0], world)

@@ -76,7 +76,7 @@ def forget_producers(root: Path) -> None:
 
 
 def known_epochs(root: Path) -> set[int]:
-    """Those of all producers that the log knows."""
+    """The epochs of all producers in the log."""
     snapshot = Cluster.open(open_store(root)).topic(TOPIC).partition(0).snapshot
     states = [snapshot.producer(each) for each in snapshot.producer_ids()]
     return {state.epoch for state in states if state is not None}

@@ -48,7 +48,7 @@ NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def stores() -> list[FaultyStore]:
-    """What the gateway writes to."""
+    """The stores of the gateway; it adds them itself."""
     return []
 
 

@@ -46,7 +46,7 @@ def polled(seen: set[bytes], *consumers: Consumer) -> None:
 
 
 def reads_all(reader: Consumer) -> Callable[[], bool]:
-    """Whether it has read every record."""
+    """A condition that polls `reader`, and holds when it has read every record."""
     seen: set[bytes] = set()
 
     def whole() -> bool:
@@ -57,7 +57,7 @@ def reads_all(reader: Consumer) -> Callable[[], bool]:
 
 
 def share(*consumers: Consumer) -> Callable[[], bool]:
-    """Whether all of them own the same number of partitions."""
+    """A condition that polls `consumers`, and holds when all own the same number of partitions."""
 
     def evenly() -> bool:
         polled(set(), *consumers)

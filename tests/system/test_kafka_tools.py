@@ -1,5 +1,5 @@
-"""What consoles and operators ask of a cluster, by Kafka's own tools: those that run, and those that end with
-an error that says what is not offered.
+"""Kafka's own tools for consoles and operators: those that run, and those that end with an error that names
+the missing feature.
 """
 
 from collections.abc import Iterator

@@ -183,7 +183,7 @@ def known_to_the_second(several: Several, name: str) -> None:
 
 
 def seen(several: Several, name: str) -> list[Any]:
-    """What the first gateway says of the topic."""
+    """The first gateway's answers about the topic: its settings, partitions and offsets."""
     first = several.gateways[0]
     paths = [f"{first.cluster}/topics/{name}/configs", f"{first.cluster}/topics/{name}/partitions"]
     paths += [f"/topics/{name}/partitions/{index}/offsets" for index in range(3)]

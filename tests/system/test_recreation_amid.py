@@ -41,12 +41,12 @@ class Setup:
         self.elsewhere = Cluster.open(open_store(root))
 
     async def amid(self, asked: Coroutine[None, None, Answer], step: Callable[[], object]) -> Answer:
-        """What is answered where `step` happens while the gateway's store is asked for something."""
+        """The answer to `asked` if `step` happens while the gateway waits for its store."""
         self._store.hold()
         return await self.going_on(asyncio.create_task(asked), step)
 
     async def going_on(self, asking: "asyncio.Task[Answer]", step: Callable[[], object]) -> Answer:
-        """The same of what has begun already."""
+        """The answer to a request that has begun already, if `step` happens at its next use of the store."""
         self._store.hold()
         await asyncio.to_thread(wait_until, lambda: self._store.held > 0, "the store is asked")
         await asyncio.to_thread(step)
@@ -80,7 +80,7 @@ class Setup:
         assert answer.status_code == 204, answer.text
 
     def held(self, incarnation: int, index: int = 0) -> list[bytes | None]:
-        """What a partition of an incarnation of the topic `t` holds, also of one that is gone."""
+        """The values in a partition of one incarnation of the topic `t`, also of a deleted one."""
         directory = partition_directory(topic_directory("t", incarnation), index)
         return values(Partition(self.elsewhere.store, directory, self.elsewhere.clock))
 

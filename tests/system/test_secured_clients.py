@@ -52,7 +52,7 @@ def rights(*names: str) -> Rights:
 
 
 def shorthand(**named: bool) -> Rights:
-    """What `lakelog acl create` writes for these of its options."""
+    """The rights that `lakelog acl create` grants with these options."""
     options = Operations([], **{"producer": False, "consumer": False, **named})
     return frozenset((kind, operation) for kind in options.kinds() for operation in options.of(kind))
 

@@ -39,7 +39,7 @@ CALM_MS = 2_000
 
 
 def faults(several: Several, load: Load) -> list[object]:
-    """What the clients find, and what is wrong with the tables."""
+    """The findings about the clients' operations, and the problems of the tables."""
     return [*load.findings(), *check(open_store(several.root, several.options)).problems]
 
 

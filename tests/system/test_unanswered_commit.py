@@ -57,7 +57,9 @@ class Committing:
     answer: SlowAnswer
 
     async def once_answered(self, request: Coroutine[Any, Any, T]) -> T:
-        """What `request` gives; the commit is answered once that has ended, or waits for the commit."""
+        """The answer to `request`. The commit is answered when the request has ended, or waits for that
+        commit.
+        """
         waits = refreshes_wait(self.gateway.cluster.topic("t").partition(0).table)
         task = asyncio.create_task(request)
         what = "the request has ended, or waits for the commit"

@@ -1,7 +1,8 @@
-"""What one process left visible and not durable, and another one goes by.
+"""Changes that one process left visible but not durable, and on which another process acts.
 
-In each case a process dies in one of its fsyncs, each in turn. Another one finds what that left, and acts on
-account of it. From then on the power may be cut after every fsync: what was done stands only with its reason.
+In each case a process dies in one of its fsyncs, each in turn. Another one finds the change, and acts on
+account of it. From then on the power may be cut after every fsync: the act may survive only together with its
+reason.
 """
 
 from pathlib import Path

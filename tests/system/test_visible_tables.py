@@ -1,4 +1,4 @@
-"""What one process left visible of a table and not durable, and another one goes by."""
+"""Changes of a table that one process left visible but not durable, and on which another process acts."""
 
 import os
 import stat

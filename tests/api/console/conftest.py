@@ -1,4 +1,4 @@
-"""What the tests of the console share."""
+"""Fixtures for the tests of the console."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What commands have printed, as values."""
+"""The output of a command is parsed into values that the console shows."""
 
 import msgspec
 

@@ -36,7 +36,7 @@ def ask(gateway: RunningGateway, sql: str) -> httpx.Response:
 
 
 def processes(gateway: RunningGateway) -> set[int]:
-    """Those that answer queries, by their ids."""
+    """The ids of the processes of the gateway that answer queries."""
     return {pid for pid in children(gateway.process.pid) if "log_tables.sql.server" in command(pid)}
 
 
@@ -156,7 +156,9 @@ def test_a_query_whose_client_leaves_while_it_waits_is_not_begun(queried: Runnin
     waiting: list[socket.socket] = []
 
     def full() -> bool:
-        """Whether as many wait as may; those of an earlier try may have waited too long already."""
+        """Fill the queue with queries, and say whether the next one is refused. Some queries of an earlier
+        call may have given up by now.
+        """
         waiting.extend(unanswered(queried, SHORT) for _ in range(WAITING_MAX))
         return "wait already" in ask(queried, SHORT).text
 

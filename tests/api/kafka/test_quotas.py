@@ -68,7 +68,7 @@ def fetch(topic: str = "t", wait_ms: int = 0) -> FetchRequest:
 
 
 def is_silent(client: Asker) -> bool:
-    """Whether a request gets no answer for now."""
+    """Send a request, and say whether no answer comes within SILENT_S."""
     client.send(MetadataRequest(topics=[]), 13)
     client.socket.settimeout(SILENT_S)
     try:

@@ -65,9 +65,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def held_by(scene: Scene, api: Api, clients: int, requests: int) -> dict[tuple[str, Path], tuple[float, str]]:
-    """What held the event loop for longest while the widest requests of `api` were worked at, for each way to
-    be wide: so many `requests` of each of `clients`, one after the other, without waiting. A lone record is
-    taken meanwhile.
+    """The longest hold of the event loop during the widest requests of `api`, for each array that can be
+    wide. Each of `clients` sends `requests` of them without waiting; meanwhile the listener also takes a lone
+    record.
     """
     version, held = VERSIONS.get(api.key, api.max_version), {}
     for path in arrays_of(api.request, version):

@@ -1,4 +1,6 @@
-"""What one gateway asks of another, on a port that anybody can reach: what else comes there is refused."""
+"""Requests from one gateway to another come to a port that anybody can reach: requests of others are refused
+there.
+"""
 
 import re
 from collections.abc import Callable, Iterator

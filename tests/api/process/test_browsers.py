@@ -1,4 +1,4 @@
-"""What a page in a browser can send here without asking first: nothing that changes anything."""
+"""A page in a browser cannot change anything here by a request that it may send without a preflight."""
 
 import json
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def refused(world: World, route: Route, headers: dict[str, str], content: Any = 
 
 
 def test_nothing_is_written_without_a_media_type_that_no_page_can_send(world: World) -> None:
-    """Of every route; also without a body, with which an instance would be made or a commit done."""
+    """Every route is tried, also without a body: that alone could create an instance, or commit."""
     before, tried = world.state(), 0
     for named in WITHOUT_PREFLIGHT:
         headers = PAGE if named is None else {**PAGE, "Content-Type": named}

@@ -1,4 +1,4 @@
-"""What a gateway does beside answering: checkpoints, log cleanup, sizes, and what happens when it fails."""
+"""The duties of a gateway: checkpoints, log cleanup, sizes, and the handling of their failures."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""What every request is looked at for, whichever route it is for."""
+"""The checks that every request passes before its route is found."""
 
 import gzip
 import json

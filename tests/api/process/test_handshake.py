@@ -39,7 +39,7 @@ def connections(gateway: RunningGateway) -> int:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the gateway has closed it by now."""
+    """Whether the gateway has already closed the connection."""
     connection.setblocking(False)
     try:
         return connection.recv(1) == b""

@@ -16,7 +16,7 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 
 
 class _Loaded(HTMLParser):
-    """What a page loads by itself, and whether it has scripts within it."""
+    """Parses a page: the URLs that it loads by itself, and whether it contains inline scripts."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

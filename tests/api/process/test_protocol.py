@@ -1,4 +1,4 @@
-"""What one connection may send, hold and wait for; whatever is beyond is answered, and it is closed."""
+"""The bounds of one connection. A request beyond a bound gets an answer, and the connection is closed."""
 
 import socket
 from collections.abc import Iterator

@@ -77,7 +77,7 @@ def test_new_connections_are_shared_out(tmp_path: Path) -> None:
 
 
 def metrics(gateway: RunningGateway) -> list[str]:
-    """What each worker has counted."""
+    """The text of `/metrics`, from each worker."""
     urls = alive_brokers(gateway.url).values()
     return [httpx.get(f"{url}/metrics", timeout=LONG_S).text for url in urls]
 

@@ -184,7 +184,7 @@ def test_what_is_revoked_or_denied_is_refused_soon(world: World) -> None:
 
 
 def test_one_check_more_is_asked_on_every_route(tmp_path: Path, app: FastAPI) -> None:
-    """Of a super user too, whom no ACL keeps out."""
+    """The caller is a super user, whom only a check and no ACL can refuse."""
     root = Secured(tmp_path)
     key = root.key()
 

@@ -18,7 +18,7 @@ LIMIT = 100
 
 
 def body_of(*parts: bytes, length: int | None = None, ends: bool = True) -> tuple[bytes | None, str, int]:
-    """What `read_body` makes of a body that comes in `parts`: (body, error, bytes still held)."""
+    """Run `read_body` on a body that comes in `parts`. Returns the body, the error, and the bytes held."""
     left = list(parts)
     buffer = Buffer(LIMIT)
 

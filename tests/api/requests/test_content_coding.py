@@ -59,7 +59,7 @@ def total(world: World) -> int:
 
 
 def is_free(gateway: RunningGateway) -> bool:
-    """Whether no request holds room any more."""
+    """Whether all room of the buffer is free again."""
     return "lakelog_buffer_used_bytes 0.0" in gateway.client.get("/metrics").text
 
 

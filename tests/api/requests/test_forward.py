@@ -41,7 +41,7 @@ class Two:
                 assert (await act(at)).is_success
 
     def _stays(self, topic: Topic, partition: int) -> bool:
-        """Whether the gateways leave it to the first one."""
+        """Whether the first gateway is also the preferred leader of the partition while both are alive."""
         own = self.leader.gateway.brokers.id
         brokers = tuple(sorted((own, self.other.gateway.brokers.id)))
         return preferred_leaders(topic.topic_id, topic.partition_count, brokers)[partition] == own

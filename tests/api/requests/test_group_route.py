@@ -26,7 +26,7 @@ OF_ONE_CONNECTION = {
 
 
 def routes() -> Iterator[APIRoute]:
-    """Those of all doors, also of one that is forgotten in the application."""
+    """The routes of every module of v2 and v3, also of a module that the application does not include."""
     for package in (v2, v3):
         for found in iter_modules(package.__path__):
             module = import_module(f"{package.__name__}.{found.name}")

@@ -65,7 +65,7 @@ async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def without_hot_routes(app: FastAPI) -> FastAPI:
-    """The same application, in which FastAPI answers every route."""
+    """An application with the routes of `app`, in which FastAPI itself answers the hot ones, too."""
     plain = FastAPI(redirect_slashes=False)
     plain.router, plain.state = app.router, app.state
     plain.exception_handlers = app.exception_handlers

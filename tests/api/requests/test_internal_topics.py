@@ -108,7 +108,7 @@ class World:
         return self.client.request(request.method, request.url(name), content=content, headers=headers)
 
     def polled(self) -> str:
-        """What the instance is given next."""
+        """The answer of the instance's next poll, as text."""
         headers = {"Accept": "application/vnd.kafka.binary.v2+json"}
         return self.client.get(f"{INSTANCE}/records?timeout=0", headers=headers).text
 
@@ -118,7 +118,7 @@ class World:
 
 
 class Held:
-    """What internal topics hold: every record, and the topics that the metadata log names."""
+    """The content of the internal topics: every record, and the internal topics in the metadata log."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.directories = {

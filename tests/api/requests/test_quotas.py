@@ -1,4 +1,4 @@
-"""What clients may make a gateway keep: instances, groups, sessions, subscriptions; and for how long."""
+"""The limits on instances, groups, sessions and subscriptions that clients can make a gateway keep."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -48,7 +48,7 @@ def create(gateway: RunningGateway, group: str, name: str, **config: object) -> 
 
 
 def refused(answer: httpx.Response, setting: str) -> bool:
-    """Whether the answer says that there are as many as `setting` allows."""
+    """Assert that the answer is a 429, and say whether its message names the limit `setting`."""
     error = answer.json()
     assert (answer.status_code, error["error_code"]) == (429, 42901), answer.text
     assert answer.headers["Retry-After"] == "1"

@@ -19,7 +19,7 @@ READS = {"stream", "body", "json", "form"}
 
 
 def reads(source: str) -> Iterator[str]:
-    """What reads the body of a request in `source`, past what has been taken."""
+    """Each call in `source` that reads the body of a request directly, by the name of its method."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             named = node.func.value

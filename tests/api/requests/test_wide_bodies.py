@@ -165,8 +165,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def held_by(scene: Scene, requests: Iterable[Wide]) -> dict[tuple[str, ...], tuple[float, str]]:
-    """What held the event loop for too long while each of `requests` was worked at, of a client without any
-    right and of one with all. `/health` is answered meanwhile.
+    """The holds of the event loop beyond HELD_MAX_S during each of `requests`, which a client without any
+    right sends, and a client with all rights. `/health` is answered meanwhile.
     """
     held: dict[tuple[str, ...], tuple[float, str]] = {}
     with httpx.Client(base_url=scene.url, timeout=WAIT_S) as client, ThreadPoolExecutor(1) as thread:

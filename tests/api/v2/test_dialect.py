@@ -1,4 +1,6 @@
-"""What clients of other REST proxies do with consumers, one by one: as Confluent's proxy answers it."""
+"""The requests of clients that were written for other REST proxies, each with the answer of Confluent's
+proxy.
+"""
 
 import json
 from typing import Any
@@ -112,7 +114,7 @@ def test_places_are_sought_in_what_is_assigned(gateway: RunningGateway, topic: s
 def test_offsets_are_committed_whether_or_not_there_is_a_record(
     gateway: RunningGateway, topic: str, end: str
 ) -> None:
-    """What is committed is the offset after the one that was processed, also beyond the end, as in Kafka."""
+    """A commit stores the offset after the processed one, also beyond the end of the log, as in Kafka."""
     consumer = Proxied(gateway, topic, end)
     consumer.ask("POST", "assignments", {"partitions": [at(topic)]})
     assert consumer.told("GET", "offsets", {"partitions": [at(topic)]}) == (200, {"offsets": []})

@@ -49,7 +49,7 @@ class Tail:
                 block = []
 
     def events(self) -> Iterator[Event]:
-        """Those with data."""
+        """The events that have data."""
         for block in self.blocks():
             fields = [line.partition(": ")[::2] for line in block]
             data = "\n".join(value for name, value in fields if name == "data")

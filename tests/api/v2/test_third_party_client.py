@@ -89,7 +89,7 @@ def after(records: list[dict[str, Any]]) -> dict[int, int]:
 
 
 def committed(gateway: RunningGateway, group: str) -> dict[int, int]:
-    """What the group has committed, asked without the client."""
+    """The committed offsets of the group by partition, asked over HTTP without the client."""
     answer = gateway.client.get(f"/consumers/{group}/offsets").json()
     return {found["partition"]: found["offset"] for found in answer["offsets"]}
 

@@ -29,7 +29,7 @@ def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
 
 
 def move(gateway: RunningGateway, count: int) -> None:
-    """What a maintenance run in another process does."""
+    """Move so many segments to the remote tier, as a maintenance run in another process does."""
     move_topic(Cluster.open(open_store(gateway.data), create=False), "t", [count])
 
 

@@ -16,7 +16,7 @@ CODECS = st.sampled_from(sorted(PACKERS))
 
 
 def inflated(packed: bytes, codec: str, most: int = MIB) -> tuple[bytes | None, list[int]]:
-    """What `packed` stands for, and the memory that was asked for on the way."""
+    """The unpacked bytes of `packed`, and the sizes that were reserved while unpacking."""
     asked: list[int] = []
     return inflate_stream(packed, codec, most, asked.append), asked
 

@@ -1,4 +1,4 @@
-"""What is worked on beside the event loop."""
+"""Large bodies are decoded and encoded in threads beside the event loop."""
 
 import asyncio
 import threading

@@ -53,7 +53,7 @@ class Held:
         return self.by.verify(header, None, HERE)
 
     def is_refused(self, header: bytes | None) -> bool:
-        """Whether `header` is refused, in the words and at the cost of a wrong credential."""
+        """Whether `header` is refused with the message of a wrong credential, and at the same cost."""
         assert self.by.known(header, None) is None
         with pytest.raises(AuthenticationFailed) as refused:
             self.verify(header)

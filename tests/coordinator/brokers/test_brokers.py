@@ -65,7 +65,7 @@ class Seat:
         return self.brokers.living() == living
 
     def gives_signs(self, broker: int) -> bool:
-        """Whether there is any sign of life of `broker`, however old."""
+        """Whether the store holds a sign of life of `broker`, however old."""
         try:
             return bool(self.store.get(broker_path(broker)))
         except ObjectMissing:
@@ -238,7 +238,7 @@ class Paused(SystemClock):
 
 
 def test_who_has_said_that_it_leaves_does_not_come_back(tmp_path: Path) -> None:
-    """What it leads is published before, meets another writer, and has to be sent again."""
+    """The gateway publishes its partitions, meets another writer, leaves, and must not publish again."""
     holding, clock = HoldingStore(open_store(tmp_path), f"{METADATA_DIRECTORY}/_delta_log"), Paused()
 
     async def scenario(root: Path) -> None:
@@ -264,7 +264,7 @@ def test_who_has_said_that_it_leaves_does_not_come_back(tmp_path: Path) -> None:
 
 
 def _said(log: PartitionReader, number: int) -> list[BrokerRecord]:
-    """What a gateway has said of itself, in order."""
+    """The records that gateway `number` has written about itself, in order."""
     log.refresh()
     found = [decode(record) for record in records(log)]
     return [each for each in found if isinstance(each, BrokerRecord) and each.id == number]

@@ -125,7 +125,9 @@ class Scene:
         await task
 
     def check(self) -> None:
-        """What was acknowledged is where its answer says; in order, nothing doubled."""
+        """Assert that each acknowledged record is at the offset of its answer, that each client's are in
+        order, and that none is doubled.
+        """
         found = values(self.elsewhere())
         assert [value for value, times in Counter(found).items() if times > 1 and value != b"elsewhere"] == []
         for client, appends in enumerate(self.given):

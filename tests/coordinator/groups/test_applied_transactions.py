@@ -110,7 +110,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(_busy)
     @rule(gateway=ANY, which=ANY)
     def fail(self, gateway: int, which: int) -> None:
-        """What a queue waits for raises an error."""
+        """Answer the pending command of one queue with an error."""
         chosen = self._gateway(gateway)
         busy = [at for at, queue in chosen.queues.items() if queue.command is not None]
         if busy:
@@ -197,7 +197,7 @@ def test_each_transaction_is_applied_once_and_in_order_whatever_happens_for_long
 
 
 class Simulation:
-    """The same at length. Most of the time things go well."""
+    """A long random run of the Machine, in which most steps succeed."""
 
     def __init__(self, seed: int) -> None:
         self._draw = ManualClock(seed=seed)

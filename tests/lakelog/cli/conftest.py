@@ -1,4 +1,4 @@
-"""What tests of the command may ask for."""
+"""Fixtures for the tests of the command."""
 
 from pathlib import Path
 

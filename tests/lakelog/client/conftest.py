@@ -1,4 +1,4 @@
-"""What tests of the clients may ask for: a client, a producer, consumers of a topic."""
+"""Fixtures for the tests of the clients: a client, a producer, consumers of a topic."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What only the face of event loops does: tasks that wait together, cancelled waits, a loop that goes on."""
+"""The asynchronous producer alone: tasks that wait together, cancelled waits, a loop that goes on."""
 
 import asyncio
 import logging

@@ -72,7 +72,7 @@ class Life:
         return there[self._below(len(there))]
 
     def _faults(self) -> list[Fault | None]:
-        """What becomes of the next requests: mostly nothing."""
+        """Random faults for the next requests; most have none."""
         kinds = [None, None, None, *Fault]
         return [kinds[self._below(len(kinds))] for _ in range(self._below(4))]
 

@@ -1,4 +1,4 @@
-"""What a record may be that a program sends."""
+"""The checks of a record before a client sends it."""
 
 from typing import Any
 

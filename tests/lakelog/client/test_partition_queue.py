@@ -1,4 +1,4 @@
-"""What a producer does with a batch that was not acknowledged: repeat, renumber, or give up."""
+"""A producer repeats a batch that was not acknowledged, gives it a new sequence, or gives up."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What nobody names goes, when nobody can need it any more, and nothing else."""
+"""The sweep deletes files that no topic names and nobody can need any longer, and no others."""
 
 import threading
 from collections.abc import Callable

@@ -40,7 +40,7 @@ def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
 
 
 def opened(cluster: Cluster) -> Cluster:
-    """The same as another process opens it."""
+    """The cluster of this root, opened anew as in another process."""
     return Cluster.open(open_store(cluster.store.url), cluster.clock, create=False)
 
 
@@ -75,7 +75,7 @@ def test_the_root_is_not_its_own_remote_root(tmp_path: Path, clock: ManualClock)
 
 
 def test_neither_root_lies_in_the_other(tmp_path: Path, clock: ManualClock) -> None:
-    """What a sweep finds below `topics/` and no topic names, it removes: the history of all topics, there."""
+    """A sweep deletes all below `topics/` that no topic names: a remote root there would be lost."""
     cluster = Cluster.open(open_store(tmp_path / "here"), clock)
     (tmp_path / "link").symlink_to(tmp_path / "here")
     for inside in ("here/topics", "here/topics/t", "here/../here", "link", "link/away", "."):

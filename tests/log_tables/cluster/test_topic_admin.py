@@ -101,7 +101,7 @@ def test_settings_change_for_everyone_and_become_table_properties(cluster: Clust
 
 
 def test_a_topic_whose_columns_would_be_too_long_can_still_be_altered(cluster: Cluster) -> None:
-    """Those that were left out count, as they stay in its record."""
+    """Columns that a later declaration leaves out stay in the topic's record, and count."""
     first, second = (
         ", ".join(f"{name}{index} string FROM '/{'x' * 500}'" for index in range(100)) for name in "ab"
     )

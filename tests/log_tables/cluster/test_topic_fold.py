@@ -140,7 +140,7 @@ def dying() -> Iterator[None]:
 
 
 def test_an_older_snapshot_changes_nothing(scene: Scene) -> None:
-    """Of a job that slept while another one moved more."""
+    """The old snapshot is that of a job that slept while another one moved more."""
     old = scene.root().table(TABLE).snapshot
     scene.move(1)
     scene.fold()

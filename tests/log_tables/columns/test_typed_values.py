@@ -17,7 +17,7 @@ Declared = tuple[Declaration, list[bytes | None]]
 
 
 def by_fit(values: list[bytes | None], declaration: Declaration) -> pa.RecordBatch:
-    """What `fit` says of each value."""
+    """The columns that `fit` makes of `values`, one by one."""
     nulls = [None] * len(declaration.columns), None
     rows = [nulls if value is None else fit(value, declaration) for value in values]
     arrays = [

@@ -57,7 +57,7 @@ failures = st.sampled_from(
 
 
 class Log(RuleBasedStateMachine):
-    """What is done to the table, and what must then be in it."""
+    """A model of the table: random steps, and the records that must be in it after each."""
 
     @initialize()
     def start(self) -> None:
@@ -86,7 +86,7 @@ class Log(RuleBasedStateMachine):
         return [b"%d" % number for number in range(self.made - count, self.made)]
 
     def _attempt(self, process: int, action: Callable[[], object]) -> object:
-        """What `action` of a process gives, or LOST: the process died, or does not know what was done."""
+        """The result of `action` by a process, or LOST if the process died or does not know the outcome."""
         try:
             return action()
         except Crash:
@@ -133,7 +133,7 @@ class Log(RuleBasedStateMachine):
         self.epoch = epoch
 
     def _leads(self, process: int) -> bool:
-        """Whether the process leads, after a claim if need be: what a gateway does when it is to append."""
+        """Claim the partition for the process unless it leads. Returns whether it leads then."""
         if self.leader != process:
             self.claim(process)
         return self.leader == process
@@ -160,7 +160,7 @@ class Log(RuleBasedStateMachine):
         self._commit(process, pending[: round(share * len(pending))] or pending[:1])
 
     def _commit(self, process: int, batch: list[SequencedAppend]) -> bool:
-        """Whether `batch` was acknowledged: by the one who claimed last, or as nothing but repeats."""
+        """Commit `batch`; True if it was acknowledged, to the leader or because it has only repeats."""
         found = self.processes[process]
         values = values_of(batch)
         leads = self.leader == process
@@ -357,9 +357,8 @@ class Log(RuleBasedStateMachine):
 
     @rule(process=who, max_bytes=st.integers(0, 60))
     def read(self, process: int, max_bytes: int) -> None:
-        """What a process reads may be of the past, and is never wrong.
-
-        Where the files of its past are gone it reads on in the present, and may find itself out of range.
+        """A read may show an old state, never a wrong one; where its files are gone, it shows the present
+        one.
         """
         partition = self.processes[process].partition
         begin = partition.log_start

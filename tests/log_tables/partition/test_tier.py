@@ -240,7 +240,9 @@ def test_a_segment_that_is_not_what_the_log_says_is_not_moved(partition: Partiti
 
 
 def test_damage_is_not_moved(partition: Partition, root: RemoteRoot) -> None:
-    """What is wrong in a file of the right size would be final: the file here goes after a move."""
+    """A damaged file of the right size must not move: the local file is deleted after a move, and the damage
+    would be final.
+    """
     segment = partition.snapshot.segments[0]
     path = f"{TABLE}/{segment.path}"
     data = partition.table.store.get(path)

@@ -57,7 +57,7 @@ failures = st.none() | st.tuples(
 
 
 class Tiers(RuleBasedStateMachine):
-    """What is done to the two tables of a partition."""
+    """A model of the two tables of a partition: random steps, and the records that must be in them."""
 
     directory: Path
 
@@ -179,7 +179,7 @@ class Tiers(RuleBasedStateMachine):
 
     @rule(reader=st.integers(0, READERS - 1), max_bytes=st.integers(0, 60), follow=st.booleans())
     def read(self, reader: int, max_bytes: int, follow: bool) -> None:
-        """What a reader knows may be of the past; it lacks nothing but what was deleted meanwhile."""
+        """A reader may know an old state; it lacks only records that were deleted since."""
         partition = self.readers[reader]
         if follow:
             partition.refresh()

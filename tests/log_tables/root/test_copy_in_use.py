@@ -129,8 +129,8 @@ class Traffic:
 
 
 def copy_tree_in_use(source: Path, target: Path, *parts: str, but: str = "") -> None:
-    """What `cp -r` makes of `parts` of it, in this order, without what is called `but`: what comes and goes
-    meanwhile is there or not.
+    """Copy `parts` of a directory in use, in this order, without files called `but`, as `cp -r` does. Files
+    that come or go meanwhile may be missing.
     """
     for part in parts:
         with suppress(shutil.Error):

@@ -1,4 +1,4 @@
-"""What a compaction by key leaves: Kafka's rules, one by one, and against a plain Python model."""
+"""Compaction by key: Kafka's rules, one by one, and against a plain Python model."""
 
 import numpy as np
 import pyarrow as pa
@@ -88,7 +88,7 @@ def left(
     last_offset: int = 99,
     log_start: int = 0,
 ) -> tuple[list[int], Horizons]:
-    """What stays of records at offsets 10, 11 …, all of them the newest of their keys."""
+    """The offsets and horizons that stay of records at offsets 10, 11 …, all the newest of their keys."""
     rows = [Record(value, key) for key, value in zip(keys, values, strict=True)]
     offsets = np.arange(10, 10 + len(rows), dtype=np.int64)
     batch = with_offsets([input_batch(rows, 0)], offsets)

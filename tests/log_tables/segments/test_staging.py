@@ -259,7 +259,7 @@ def _for_other_partitions(runs: Runs) -> Runs:
 def test_a_file_is_named_with_the_runs_that_it_was_staged_with(
     change: Callable[[Runs], Runs], store: Store, clock: ManualClock
 ) -> None:
-    """What is committed can be applied: all of it."""
+    """A committed file can be applied only if its runs are exactly those of the staging."""
     staged = staging.stage(store, clock, GROUP, two_parts())
     with pytest.raises(InvalidArgument, match="was not staged with these runs"):
         staging.check(store, GROUP, [StagedFile(staged.path, change(staged.runs))])

@@ -33,7 +33,7 @@ def cluster(store_root: Path, clock: ManualClock) -> Cluster:
 
 @pytest.fixture
 def partition(cluster: Cluster, clock: ManualClock) -> Partition:
-    """Of the topic `t`: ten records in one commit, and ten more a minute later."""
+    """A partition of the topic `t` with ten records in one commit, and ten more a minute later."""
     made = cluster.claim(create_topic(cluster, "t"), 0)
     append(made, *[b"x"] * 10)
     clock.advance(60 * SECOND_MS)

@@ -1,4 +1,4 @@
-"""What only an object store does: buckets that are gone, refuse, or ignore a condition."""
+"""Object stores alone: buckets that are gone, refuse, or ignore a condition."""
 
 import threading
 from collections.abc import Iterator

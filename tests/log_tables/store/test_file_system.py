@@ -1,4 +1,4 @@
-"""What Linux says of file systems."""
+"""The type of a file system, as Linux reports it."""
 
 import sys
 from pathlib import Path

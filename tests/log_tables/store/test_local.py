@@ -1,4 +1,4 @@
-"""What only a local disk does: puts that race, are killed, or leave temporary files."""
+"""Local disks alone: puts that race, are killed, or leave temporary files."""
 
 import os
 import signal

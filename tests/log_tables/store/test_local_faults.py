@@ -1,4 +1,4 @@
-"""What a local disk that fails breaks: a put says whether it happened, and what to do."""
+"""A local disk that fails: the error of a put says whether it happened, and how to go on."""
 
 import errno
 import os

@@ -30,7 +30,7 @@ def test_a_root_that_was_replaced_is_not_begun_anew(tmp_path: Path) -> None:
 
 @pytest.fixture
 def mounted_again(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """What it takes for all files to be of another device from now on, as when a mount came back."""
+    """A function after which all files seem to be on another device, as after a mount came back."""
     stat_of = os.stat
 
     def elsewhere(*args: Any, **named: Any) -> os.stat_result:

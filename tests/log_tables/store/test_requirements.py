@@ -131,7 +131,7 @@ class Keeping(Broken):
 
 
 class Torn(Broken):
-    """What is put before another object is not there."""
+    """A store that loses the content of the first of two objects that are put together."""
 
     def put_new_before(self, path: str, _: Data) -> Any:
         return self.store.put_new_before(path, b"")

@@ -132,7 +132,7 @@ def test_many_objects_are_deleted_at_once_and_absent_ones_are_fine(store: Store)
 
 
 def test_making_durable_changes_nothing_that_can_be_seen(store: Store) -> None:
-    """Of a bucket, where what can be seen is durable, it asks nothing: nobody pays for the question."""
+    """In a bucket every visible object is durable already, so the call sends no request."""
     put_all(store, "a/b", "c")
     for directory in ("", "a", "a/", "a/b", "never/was"):
         store.make_durable(directory)

@@ -53,7 +53,7 @@ def test_a_failure_says_whether_a_part_is_done(store: Store, partition: Partitio
 def test_an_offer_to_truncate_is_dropped_when_more_would_have_to_go(
     store: Store, partition: Partition
 ) -> None:
-    """What replaces the segment around the new log start may lie wholly below it."""
+    """The segment around the new log start may be replaced by one that lies wholly below it."""
     append_each(partition, [b"0", b"1"])
     partition.append([entry(b"2", b"3", b"4")])
     around = partition.snapshot.segments[2:]

@@ -172,7 +172,7 @@ def test_a_leader_that_slept_is_not_told_wrongly_what_became_of_its_append(
 
 
 def test_a_claim_whose_answer_came_an_hour_late_is_repeated(store: Store, partition: Partition) -> None:
-    """Whether the first counted is not looked for: a second claim fences at least as well."""
+    """A second claim fences as well as the first, so nobody looks up whether the first was committed."""
     other = another(partition)
     sleepy = another(
         partition, FaultyStore(store, [Fault(1, after(lambda: take_over_and_bury(other)), COMMITS, LOG)])

@@ -1,4 +1,4 @@
-"""What a table holds at a version follows from the commits alone, however one came there."""
+"""A snapshot at a version follows from the commits alone, whichever way it was reached."""
 
 from dataclasses import replace as changed
 

@@ -87,7 +87,7 @@ def test_what_was_replaced_goes_in_its_time_though_its_records_are_deleted_meanw
 
 
 def test_a_file_that_may_be_about_to_be_committed_is_not_marked(world: World) -> None:
-    """What a commit has removed is: nobody can be about to commit it."""
+    """A file that a commit removed is marked at once, because nobody can be about to commit it."""
     append_each(world.partition, [b"0", b"1"])
     world.store.put_new(f"{TABLE}/{ORPHAN}", b"somebody's")
     world.merge()

@@ -46,9 +46,9 @@ class Files(RuleBasedStateMachine):
         return self.world.store_clock.now_ms()
 
     def _look(self) -> None:
-        """What is not in the table now is unreferenced since now, if it was not before.
+        """Note since when each file is unreferenced.
 
-        An hour is enough for what begins at an offset that the table still has.
+        An hour of that is enough if the table still has the offset at which the file begins, otherwise a day.
         """
         live = self.world.live()
         for name in self.world.files():

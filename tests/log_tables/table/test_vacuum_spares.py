@@ -1,4 +1,4 @@
-"""What a vacuum must not delete, whoever sleeps, and whatever the clock of a machine says."""
+"""The files that a vacuum must not delete, whichever process sleeps, and whatever a machine's clock says."""
 
 import pytest
 from msgspec.structs import replace

@@ -41,7 +41,7 @@ class Folding(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, first=st.integers(0, 3), count=st.integers(1, 4))
     def merge(self, number: int, first: int, count: int) -> None:
-        """Of what is folded, as jobs do."""
+        """Merge folded segments, as jobs do."""
         partition = self.world.topic.partition(number)
         end = self.world.table.snapshot.end(number)
         old = [item for item in partition.snapshot.segments if item.last_offset < end]

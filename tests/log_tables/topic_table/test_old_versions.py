@@ -38,7 +38,9 @@ REFUSALS = (DeltaError, OSError, pl.exceptions.PolarsError)
 
 
 class Versions:
-    """What each version of a topic's table held, and when the next one came (milliseconds since 1970)."""
+    """The rows of each version of a topic's table, and when the next version came, in milliseconds since
+    1970.
+    """
 
     def __init__(self, topic: TopicInUse) -> None:
         self.topic, self._state = topic, topic.table()

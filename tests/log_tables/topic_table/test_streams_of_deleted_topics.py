@@ -43,7 +43,7 @@ def make_again(world: TopicInUse) -> None:
 
 
 def has_passed(query: "StreamingQuery", version: int) -> bool:
-    """Whether a query has read all versions below `version`."""
+    """Whether a query has read all versions before `version`."""
     progress = query.lastProgress
     end = "null" if progress is None else progress["sources"][0]["endOffset"]
     found = json.loads(end)

@@ -1,1 +1,1 @@
-"""What a client may do, and what its ids are."""
+"""Tests of a client of the listener: its rights, its ids, its errors."""

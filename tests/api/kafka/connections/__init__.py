@@ -1,1 +1,1 @@
-"""What a client may do, and what its ids are."""
+"""Tests of the listener's connections: frames, requests, answers and their order."""

@@ -51,7 +51,7 @@ def nothing_is_left(here: KafkaServed) -> Iterator[None]:
 
 
 def is_well(here: KafkaServed) -> bool:
-    """Whether another client is served."""
+    """Whether the listener still answers another client."""
     with asker(here.port) as client:
         return bool(client.ask(MetadataRequest(topics=[])).cluster_id)
 

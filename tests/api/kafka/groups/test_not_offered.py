@@ -1,4 +1,4 @@
-"""What is not offered over Kafka's protocol is refused at once, and in words, where clients look for it."""
+"""An API that the gateway does not offer is refused at once, with a reason that clients show."""
 
 from contextlib import closing
 

@@ -29,7 +29,9 @@ VERSIONS = [
 
 
 def refused(message: type[Message], version: int, data: bytes) -> bool:
-    """Whether `data` is no such message: anything but Malformed is a failure."""
+    """Decode `data`: True if the decoder raises Malformed. Any other error fails the test, and a message that
+    is decoded must encode again.
+    """
     try:
         found = decode(message, version, memoryview(data))
     except Malformed:

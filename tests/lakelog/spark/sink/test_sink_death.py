@@ -62,7 +62,7 @@ LOST = re.compile("Lost task .*Python worker exited unexpectedly")
 
 
 class Kill(NamedTuple):
-    """What is killed, and at which stage of a batch."""
+    """The victim of a kill, and the stage of a batch at which it dies."""
 
     what: str
     stage: str
@@ -317,7 +317,7 @@ def test_each_record_is_written_once_though_gateway_driver_and_workers_are_kille
 
 @pytest.mark.torture
 def test_each_record_is_written_once_though_much_is_killed(long_copy: Copy, seed: int) -> None:
-    """Of each kind at each stage, in random order."""
+    """Each kind of victim dies at each stage, in random order."""
     draw = ManualClock(seed=seed)
     kinds = [GATEWAY, WORKERS, DRIVER, ALTERED] * 6 + [COMMITTER, FROZEN]
     kills = sorted((draw.random(), Kill(what, stage)) for what in kinds for stage in (PLANNED, STAGED, DONE))

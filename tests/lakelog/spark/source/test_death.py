@@ -113,7 +113,7 @@ class Copy:
             send(signal.SIGKILL, workers)
 
     def _task_since(self, time_ns: int) -> bool:
-        """Whether the first task of a batch has opened its file: it has its worker then."""
+        """Whether the first task of a batch has opened its file, and so has its worker."""
         return any(part.stat().st_mtime_ns > time_ns for part in self.target.glob("part-00000-*"))
 
     def _shows(self, lost_tasks: int, batches: int) -> bool:

@@ -52,7 +52,9 @@ def committed(client: Client, group: str) -> list[int]:
 
 
 def wait_for(client: Client, group: str, offsets: list[int]) -> None:
-    """What is not the last micro-batch is committed while the query runs."""
+    """Wait until the group has committed `offsets`: all but the last micro-batch are committed while the
+    query runs.
+    """
     wait_until(lambda: committed(client, group) == offsets, f"{group} at {offsets}")
 
 
@@ -76,7 +78,7 @@ def test_a_micro_batch_is_committed_when_the_next_one_is_asked_for(
 def test_a_query_that_is_restarted_commits_only_what_is_done(
     gateway: RunningGateway, topic: str, client: Client, group: str
 ) -> None:
-    """What was planned and not done is repeated; Spark asks for a next one only after that."""
+    """A micro-batch that was planned and not done is repeated before Spark asks for the next one."""
     query = Query(options(gateway, topic, group, **LIMITED))
     query.trigger()
     done = query.offset

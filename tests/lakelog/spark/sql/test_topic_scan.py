@@ -46,12 +46,14 @@ def topic(cluster: Cluster) -> Topic:
 
 
 def local(cluster: Cluster, sql: str = EVERY) -> list[tuple[object, ...]]:
-    """What `lakelog sql` answers."""
+    """The rows that `lakelog sql` answers."""
     return [tuple(row.values()) for row in query(cluster, sql).to_pylist()]
 
 
 def has_tail(spark: "SparkSession", view: str = "t") -> bool:
-    """Whether a view is a scan of the table over the topic, and not one of each partition's table."""
+    """Whether the view scans the table over the topic and reads its tail in Python, and not each partition's
+    table.
+    """
     return "MapInArrow" in spark.table(view)._jdf.queryExecution().optimizedPlan().toString()
 
 
@@ -115,7 +117,7 @@ def test_a_record_is_shown_as_soon_as_a_gateway_has_acknowledged_it(
 
 
 def test_deletions_are_seen_at_once(spark: "SparkSession", cluster: Cluster, topic: Topic) -> None:
-    """Of whole segments, and inside one: in what is folded, and in the tail."""
+    """Truncation drops whole segments and cuts one, first among folded records, then in the tail."""
     register(spark, cluster, names="t")
     topic.partition(0).truncate(1)
     check(spark, cluster)
