@@ -1,12 +1,15 @@
 """The access log: a line for each request, at all doors, when it is answered.
 
 It has no path, no query and no header of a client: the path is that of the route. Of a client it has
-the id of the request, names of principals and of Kafka's clients, and addresses.
+the id of the request, names of principals and of Kafka's clients, and addresses. The principal of a request
+over HTTP is in its scope, where authentication has put it.
 """
 
 import logging
 from collections.abc import Sequence
 from typing import Any
+
+from starlette.types import Scope
 
 from api.log_format import FIELDS
 from coordinator.access.principal import ANONYMOUS, RequestContext
@@ -19,6 +22,9 @@ ERRORS_MAX = 10
 """Different errors in one answer that are named."""
 
 _log = logging.getLogger("lakelog.access")
+
+CONTEXT = "lakelog.context"
+"""The key of an ASGI scope for its RequestContext. A public path has none, nor has an open gateway."""
 
 
 class AccessLog:
@@ -85,3 +91,9 @@ def _write(trace: RequestTrace, fields: dict[str, Any]) -> None:
         _log.info("request", extra={FIELDS: fields})
     finally:
         CURRENT.reset(token)
+
+
+def caller(scope: Scope) -> str:
+    """The name of the principal and its address, for logs: one line, however long the name is."""
+    context: RequestContext | None = scope.get(CONTEXT)
+    return "somebody" if context is None else f"{context.principal.name[:200]!r} at {context.host}"

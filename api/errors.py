@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from api.caller import caller
+from api.access_log import caller
 from log_tables import error_codes, errors
 from log_tables.error_codes import ERROR_CODES, status_of
 from log_tables.errors import LakelogError, nearest

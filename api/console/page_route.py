@@ -14,12 +14,12 @@ from starlette.types import Scope
 from api.console.page import HEADERS, render
 from api.errors import answer_to, explain
 from api.gateway import Gateway
-from api.loopback import is_loopback
 from api.media import prefers_page
 from api.requests.access import caller_of
 from api.requests.route_gateway import gateway
 from api.requests.strict import StrictRoute
 from coordinator.access.caller import Caller
+from coordinator.access.host import is_loopback
 from ingest.settings import Settings
 from log_tables.errors import AuthenticationFailed, InvalidArgument, NotFound
 

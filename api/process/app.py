@@ -38,8 +38,7 @@ from api.requests.hot import HotRoutes
 from api.samples import SampleLog
 from api.v2 import consumer_offsets, consumer_records, consumers, fetch, produce, topics, transactions, values
 from api.v3 import acls as v3_acls
-from api.v3 import brokers as v3_brokers
-from api.v3 import configs as v3_configs
+from api.v3 import clusters
 from api.v3 import groups as v3_groups
 from api.v3 import records as v3_records
 from api.v3 import topics as v3
@@ -59,9 +58,8 @@ _PARTS = (
     consumer_records,
     consumer_offsets,
     transactions,
+    clusters,
     v3,
-    v3_brokers,
-    v3_configs,
     v3_records,
     v3_groups,
     v3_acls,

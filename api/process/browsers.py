@@ -14,10 +14,10 @@ from starlette.types import ASGIApp, Scope
 
 from api.errors import ForeignHost, ForeignOrigin, UnsupportedMediaType
 from api.gateway import Gateway
-from api.loopback import is_loopback
 from api.media import OF_VALUES, SUPPORTED, essence, is_supported_body, is_value_body
 from api.requests.access import PUBLIC_PATHS
 from api.requests.heads import TARGETED, foreign_site, heads
+from coordinator.access.host import is_loopback
 from ingest.settings import Settings
 
 _WILDCARDS = ("0.0.0.0", "::", "")

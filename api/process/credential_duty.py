@@ -6,7 +6,7 @@ import urllib.request
 from functools import partial
 from typing import TYPE_CHECKING
 
-from api.loopback import check_https
+from coordinator.access.host import check_https
 from ingest.periodic_task import FailureLog
 from ingest.settings import Settings
 from log_tables.clock import Clock

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.caller import CONTEXT
+from api.access_log import CONTEXT
 from api.console.page_route import asked_to_log_in, is_page
 from api.errors import MalformedBody, UnsupportedMediaType, error_response, status_and_code
 from api.gateway import Gateway

@@ -2,8 +2,7 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.access_log import AccessLog, principal_of
-from api.caller import CONTEXT
+from api.access_log import CONTEXT, AccessLog, principal_of
 from api.process.reserved import OPERATORS_PATHS
 from api.requests.access import host_of
 from api.requests.heads import REFUSED, TARGETED, TRACE, heads

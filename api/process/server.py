@@ -19,9 +19,8 @@ from api.access_log import AccessLog
 from api.errors import code_of
 from api.gateway import Gateway
 from api.log_format import announced, log_to_stderr
-from api.loopback import is_loopback
 from api.metrics import Metrics
-from api.peer.middleware import PeerMiddleware
+from api.peer import PeerMiddleware
 from api.process.app import create_app
 from api.process.browsers import with_cors
 from api.process.cluster_secret import check_peers, peer_secrets, with_peer_secret
@@ -36,7 +35,7 @@ from api.process.tls import RELOAD_INTERVAL_S, ServerCertificate, check_own_cert
 from api.session import SessionCipher
 from coordinator.access.access import Access
 from coordinator.access.audit import Audit
-from coordinator.access.host import host_and_port
+from coordinator.access.host import host_and_port, is_loopback
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peer_secret import PeerSecrets

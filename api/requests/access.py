@@ -9,7 +9,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.types import Scope
 
-from api.caller import CONTEXT
+from api.access_log import CONTEXT
 from api.errors import code_of
 from api.gateway import Gateway
 from api.requests.heads import TARGETED, heads

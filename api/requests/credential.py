@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from starlette.types import Scope
 
-from api.caller import CONTEXT
+from api.access_log import CONTEXT
 from api.gateway import Gateway
 from api.requests.access import host_of
 from api.requests.heads import TARGETED, heads

@@ -18,12 +18,13 @@ from api.v2.consumer_schema import (
     CommitBody,
     CommittedOffset,
     CommittedOffsets,
+    GroupName,
+    InstanceName,
     MemberCommitBody,
     Partitions,
     ProcessedOffset,
     SeekBody,
 )
-from api.v2.paths import GroupName, InstanceName
 from api.wire.long_lists import free
 from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
 from coordinator.groups.events import Heartbeat, OffsetAndMetadata

@@ -20,10 +20,9 @@ from api.requests.access import caller_of
 from api.requests.credential import check_again
 from api.requests.group_route import GroupRoute
 from api.requests.route_gateway import gateway
-from api.v2.consumer_schema import FORMATS
-from api.v2.fetched import FetchedRecord, json_records
-from api.v2.paths import GroupName, InstanceName
+from api.v2.consumer_schema import FORMATS, GroupName, InstanceName
 from api.wire.arrow import encode_stream, with_topic_partition
+from api.wire.records import FetchedRecord, json_records
 from coordinator.groups.sessions.consumer_session import ConsumerSession, PlannedRead, PollResult
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import Damaged, InvalidArgument

@@ -1,8 +1,9 @@
-"""The bodies of the consumer routes, v2."""
+"""The paths and the bodies of the consumer routes, v2."""
 
 from difflib import get_close_matches
 from typing import Annotated
 
+from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from api.client_topics import PublicName
@@ -19,6 +20,9 @@ from log_tables.topic_partition import TopicPartition
 
 FORMATS = {form.name.lower(): form for form in Format}
 """The embedded formats, by their names in a consumer's configuration."""
+
+GroupName = Annotated[str, Path(examples=["readers"])]
+InstanceName = Annotated[str, Path(examples=["reader-1"])]
 
 _Offset = Annotated[int, Field(ge=0, lt=2**63)]
 _Milliseconds = Annotated[int, Field(ge=0, lt=2**31)]

@@ -13,13 +13,14 @@ from api.requests.group_route import GroupRoute
 from api.requests.route_gateway import Here, gateway
 from api.v2.consumer_schema import (
     CreatedConsumer,
+    GroupName,
+    InstanceName,
     NewConsumer,
     Partitions,
     SubscriptionBody,
     Topics,
     parse_consumer,
 )
-from api.v2.paths import GroupName, InstanceName
 from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
 from coordinator.groups.events import Assign, Heartbeat, Join, Subscribe, Unsubscribe
 from log_tables.cluster.acl import Operation, ResourceType

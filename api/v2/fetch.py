@@ -20,8 +20,8 @@ from api.requests.hot import HotRoute
 from api.requests.route_gateway import gateway
 from api.scalars import decimal
 from api.v2.event_stream import Tail, event_format, event_response, stored_keys, wait_for_records
-from api.v2.fetched import FetchedRecord, json_records
 from api.wire.arrow import encode_stream
+from api.wire.records import FetchedRecord, json_records
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, InvalidOffset

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.caller import CONTEXT
+from api.access_log import CONTEXT
 from api.client_topics import topic_to_write
 from api.errors import error_responses
 from api.gateway import Gateway

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from api import topic_changes
@@ -15,11 +15,13 @@ from api.requests.new_topic import NewTopic
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.scalars import microseconds
-from api.v2.paths import PartitionId, TopicName
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.partition.reader import PartitionReader
 
 router = APIRouter(tags=["v2 topics"], default_response_class=V2Response, route_class=StrictRoute)
+
+TopicName = Annotated[str, Path(examples=["flights"])]
+PartitionId = Annotated[int, Path(description="The number of the partition, from 0.", examples=[0])]
 
 
 class Replica(BaseModel):

@@ -20,7 +20,7 @@ from api.requests.envelope import V2Response
 from api.requests.group_route import GroupRoute
 from api.requests.heads import content_type
 from api.requests.route_gateway import gateway
-from api.v2.paths import GroupName, InstanceName
+from api.v2.consumer_schema import GroupName, InstanceName
 from api.v2.produce_schema import TRANSACTION_BODY
 from api.wire.offload import INLINE_MAX_BYTES, INLINE_MAX_ROWS, is_large, maybe_in_thread
 from api.wire.room import hold

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from api.caller import CONTEXT
+from api.access_log import CONTEXT
 from api.client_topics import topic_to_write
 from api.errors import error_responses
 from api.gateway import Gateway
@@ -39,9 +39,8 @@ from api.v2.produce_answer import (
 )
 from api.v2.produce_schema import VALUES_BODY
 from api.wire.csv_rows import names_of_json
-from api.wire.json_pointer import JsonPointer
 from api.wire.offload import INLINE_MAX_BYTES, maybe_in_thread
-from api.wire.values import KeySource, decode_values, is_much
+from api.wire.values import JsonPointer, KeySource, decode_values, is_much
 from ingest.buffer import Room
 from ingest.writer import Appended
 from log_tables.cluster.group_log import check_retry_key

@@ -13,7 +13,7 @@ from api.requests.envelope import Collection, ListMetadata, url
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.requests.strict_body import Listed, StrictBody
-from api.v3.paths import ClusterId
+from api.v3.clusters import ClusterId
 from coordinator.access.acl_argument import acl_from, filter_from
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Acl, ResourceType

@@ -1,8 +1,9 @@
 """Version 3: consumer groups, their members, assignments and lags (Confluent REST API v3)."""
 
 from contextlib import suppress
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
@@ -13,7 +14,7 @@ from api.requests.access import Asked
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.route_gateway import Here, gateway
 from api.requests.strict import StrictRoute
-from api.v3.paths import ClusterId, ConsumerId, GroupId
+from api.v3.clusters import ClusterId
 from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.state.group import Group, GroupMember
 from log_tables.cluster.acl import Operation, ResourceType
@@ -33,6 +34,9 @@ _STATES = {
     ClassicState.STABLE: "STABLE",
     ClassicState.DEAD: "DEAD",
 }
+
+GroupId = Annotated[str, Path(examples=["readers"])]
+ConsumerId = Annotated[str, Path(examples=["reader-1"])]
 
 
 class GroupView(BaseModel):

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.caller import CONTEXT
+from api.access_log import CONTEXT
 from api.client_topics import refreshed_topic, topic_to_write
 from api.errors import error_responses, status_and_code
 from api.gateway import Gateway
@@ -18,7 +18,7 @@ from api.requests.appending import ProduceRequest, append, record_result, refuse
 from api.requests.body import room_of, take_body
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
-from api.v3.paths import ClusterId, TopicName
+from api.v3.clusters import ClusterId, TopicName
 from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, decoded_within
 from api.wire.long_lists import free
 from api.wire.offload import INLINE_MAX_JUDGED_BYTES, INLINE_MAX_ROWS, is_large_json, maybe_in_thread

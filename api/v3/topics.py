@@ -1,9 +1,9 @@
-"""Version 3: clusters, topics and their partitions (Confluent REST API v3)."""
+"""Version 3: topics, their partitions and their settings (Confluent REST API v3)."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, Field, model_validator
 
 from api import topic_changes
 from api.client_topics import TopicDescription, describe_topic, describe_topics
@@ -14,27 +14,23 @@ from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetada
 from api.requests.new_topic import NewTopic
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
-from api.requests.strict_body import StrictBody
-from api.v3.paths import ClusterId, TopicName
+from api.requests.strict_body import Listed, StrictBody
+from api.v3.clusters import ClusterId, TopicName
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import TOPIC_OPERATIONS, ResourceType
+from log_tables.cluster.admin.topic_admin import alter_topic
+from log_tables.cluster.config import SETTINGS
 from log_tables.cluster.topic import is_internal
+from log_tables.errors import NotFound
 
 REPLICATION_FACTOR = 1
 """The value in all answers: lakelog keeps one copy, and the store replicates it."""
 
-
 _AUTHORIZED = "Whether to list the operations that the caller may do on a topic."
 
+Source = Literal["DYNAMIC_TOPIC_CONFIG", "DEFAULT_CONFIG"]
 
-router = APIRouter(prefix="/v3/clusters", route_class=StrictRoute)
-
-
-class ClusterView(BaseModel):
-    kind: str = "KafkaCluster"
-    metadata: ResourceMetadata
-    cluster_id: str
-    topics: Link
+router = APIRouter(prefix="/v3/clusters/{cluster_id}/topics", tags=["v3 topics"], route_class=StrictRoute)
 
 
 class TopicView(BaseModel):
@@ -67,26 +63,43 @@ class PartitionsCount(StrictBody):
     partitions_count: int = Field(description="The new number of partitions; it can only grow.", examples=[8])
 
 
-@router.get("", summary="List clusters", tags=["v3 clusters"])
-def list_clusters(here: Here, request: Request) -> Collection[ClusterView]:
-    return Collection(
-        kind="KafkaClusterList",
-        metadata=ListMetadata(self=url(request)),
-        data=[_cluster_view(request, here.cluster.cluster_id)],
+class ConfigView(BaseModel):
+    kind: str = "KafkaTopicConfig"
+    metadata: ResourceMetadata
+    cluster_id: str
+    topic_name: str
+    name: str
+    value: str
+    is_default: bool
+    is_read_only: bool = False
+    is_sensitive: bool = False
+    source: Source
+
+
+class Alteration(StrictBody):
+    name: str = Field(examples=["compression.type"])
+    operation: Literal["SET", "DELETE"] = Field(
+        "SET", description="SET changes the value; DELETE resets it to its default."
     )
+    value: str | None = Field(None, description="The new value; only with SET.", examples=["lz4"])
+
+    def counted_by(self) -> object:
+        return None  # all are settings of one topic
+
+    @model_validator(mode="after")
+    def _set_has_a_value(self) -> "Alteration":
+        if (self.operation == "SET") != (self.value is not None):
+            raise ValueError("SET needs a value, and DELETE takes none")
+        return self
+
+
+class Alterations(StrictBody):
+    data: Listed[Alteration] = Field(min_length=1)
 
 
 @router.get(
-    "/{cluster_id}", summary="Describe the cluster", tags=["v3 clusters"], responses=error_responses(404)
-)
-def get_cluster(request: Request, cluster: ClusterId) -> ClusterView:
-    return _cluster_view(request, cluster)
-
-
-@router.get(
-    "/{cluster_id}/topics",
+    "",
     summary="List topics",
-    tags=["v3 topics"],
     responses=error_responses(404, 503),
 )
 def list_topics(
@@ -110,10 +123,9 @@ def list_topics(
 
 
 @router.post(
-    "/{cluster_id}/topics",
+    "",
     status_code=201,
     summary="Create a topic",
-    tags=["v3 topics"],
     responses=error_responses(400, 404, 422, 429, 503),
 )
 def create_topic(here: Here, asked: Asked, request: Request, cluster: ClusterId, new: NewTopic) -> TopicView:
@@ -122,9 +134,8 @@ def create_topic(here: Here, asked: Asked, request: Request, cluster: ClusterId,
 
 
 @router.get(
-    "/{cluster_id}/topics/{topic}",
+    "/{topic}",
     summary="Describe a topic",
-    tags=["v3 topics"],
     responses=error_responses(404),
 )
 def get_topic(
@@ -140,9 +151,8 @@ def get_topic(
 
 
 @router.patch(
-    "/{cluster_id}/topics/{topic}",
+    "/{topic}",
     summary="Add partitions",
-    tags=["v3 topics"],
     responses=error_responses(400, 404, 422, 429, 503),
 )
 def add_partitions(
@@ -159,10 +169,9 @@ def add_partitions(
 
 
 @router.delete(
-    "/{cluster_id}/topics/{topic}",
+    "/{topic}",
     status_code=204,
     summary="Delete a topic",
-    tags=["v3 topics"],
     responses=error_responses(404, 503),
 )
 def delete_topic(here: Here, asked: Asked, cluster: ClusterId, topic: TopicName) -> None:
@@ -171,9 +180,8 @@ def delete_topic(here: Here, asked: Asked, cluster: ClusterId, topic: TopicName)
 
 
 @router.get(
-    "/{cluster_id}/topics/{topic}/partitions",
+    "/{topic}/partitions",
     summary="List partitions",
-    tags=["v3 topics"],
     responses=error_responses(404),
 )
 def list_partitions(
@@ -188,9 +196,8 @@ def list_partitions(
 
 
 @router.get(
-    "/{cluster_id}/topics/{topic}/partitions/{partition}",
+    "/{topic}/partitions/{partition}",
     summary="Describe a partition",
-    tags=["v3 topics"],
     responses=error_responses(400, 404),
 )
 def get_partition(
@@ -198,14 +205,6 @@ def get_partition(
 ) -> PartitionView:
     describe_topic(here, topic).check(partition)
     return _partition_view(request, cluster, topic, partition)
-
-
-def _cluster_view(request: Request, cluster: str) -> ClusterView:
-    return ClusterView(
-        metadata=resource(request, cluster, name=f"kafka={cluster}"),
-        cluster_id=cluster,
-        topics=Link(related=url(request, cluster, "topics")),
-    )
 
 
 def _topic_view(
@@ -239,4 +238,61 @@ def _partition_view(request: Request, cluster: str, topic: str, partition: int) 
         cluster_id=cluster,
         topic_name=topic,
         partition_id=partition,
+    )
+
+
+@router.get("/{topic}/configs", summary="List a topic's settings", responses=error_responses(404))
+def list_configs(
+    here: Here, request: Request, cluster: ClusterId, topic: TopicName
+) -> Collection[ConfigView]:
+    found = describe_topic(here, topic)
+    return Collection(
+        kind="KafkaTopicConfigList",
+        metadata=ListMetadata(self=url(request, cluster, "topics", topic, "configs")),
+        data=[_config_view(request, cluster, found, name) for name in SETTINGS],
+    )
+
+
+@router.get("/{topic}/configs/{name}", summary="Get a setting", responses=error_responses(404))
+def get_config(
+    here: Here,
+    request: Request,
+    cluster: ClusterId,
+    topic: TopicName,
+    name: Annotated[str, Path(examples=["compression.type"])],
+) -> ConfigView:
+    found = describe_topic(here, topic)
+    if name not in SETTINGS:
+        raise NotFound(
+            f"there is no setting {name[:100]!r}; the settings of a topic are {', '.join(SETTINGS)}"
+        )
+    return _config_view(request, cluster, found, name)
+
+
+@router.post(
+    "/{topic}/configs:alter",
+    status_code=204,
+    summary="Alter settings, all or none",
+    responses=error_responses(400, 404, 422, 503),
+)
+def alter_configs(
+    here: Here, asked: Asked, cluster: ClusterId, topic: TopicName, alterations: Alterations
+) -> None:
+    configs = {change.name: change.value for change in alterations.data}
+    with asked.changing("AlterConfigs", ResourceType.TOPIC, topic, configs=configs):
+        alter_topic(here.cluster, topic, configs)
+
+
+def _config_view(request: Request, cluster: str, topic: TopicDescription, name: str) -> ConfigView:
+    overridden = name in topic.config.overrides
+    resource_name = f"kafka={cluster}/topic={topic.name}/config={name}"
+    path = (cluster, "topics", topic.name, "configs", name)
+    return ConfigView(
+        metadata=resource(request, *path, name=resource_name),
+        cluster_id=cluster,
+        topic_name=topic.name,
+        name=name,
+        value=topic.config[name],
+        is_default=not overridden,
+        source="DYNAMIC_TOPIC_CONFIG" if overridden else "DEFAULT_CONFIG",
     )

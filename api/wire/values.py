@@ -1,6 +1,6 @@
 """Bare values, without fields around them: bodies of lines, arrays and tables, and what is one value whole.
 
-Pure. The text of a JSON value stays as it was sent. So does a key that is taken from it.
+Pure. The text of a JSON value stays as it was sent. So does a key, to which a JSON pointer (RFC 6901) leads.
 """
 
 import codecs
@@ -9,8 +9,8 @@ import itertools
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import BinaryIO
+from functools import lru_cache, partial
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -18,7 +18,6 @@ from api.errors import MalformedBody
 from api.media import ValueFormat
 from api.wire.csv_rows import json_rows
 from api.wire.json_bounds import check_count, check_depth, check_utf8, item_count, too_deep
-from api.wire.json_pointer import JsonPointer
 from api.wire.long_lists import LongListDecoder
 from api.wire.offload import INLINE_MAX_BYTES, INLINE_MAX_ROWS, is_large_json
 from api.wire.room import Reserve, hold, settle
@@ -26,13 +25,72 @@ from api.wire.v2 import unless_all_none
 from ingest.buffer import Room
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidArgument, InvalidRecord
-from log_tables.limits import JSON_FIELD_BYTES
+from log_tables.limits import JSON_FIELD_BYTES, KEY_STEPS_MAX, NESTED_FIELD_MAX_BYTES
 from log_tables.rows import Rows, bytes_of, rows_or_batch
+
+_POINTER = re.compile(r'(?:/(?:[^~/"\\\x00-\x1f]|~[01])*)+')
+"""Without what stands in JSON only behind a backslash: such fields cannot be looked for."""
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_SHOWN_CHARS = 100
+_raw_items = msgspec.json.Decoder(list[msgspec.Raw])
 
 _BLANKS = b" \t\r\n"
 _LIST = re.compile(rb"[ \t\r\n]*\[")
 _text = msgspec.json.Decoder(msgspec.Raw)
 _texts = LongListDecoder[msgspec.Raw](msgspec.Raw)
+
+
+class JsonPointer:
+    """A pointer to a field of values."""
+
+    def __init__(self, text: str) -> None:
+        """Raises InvalidArgument for a text that is no pointer to a field, or to one that is too deep."""
+        if not _POINTER.fullmatch(text):
+            raise InvalidArgument(
+                f"{text[:_SHOWN_CHARS]!r} is no JSON pointer to a field; write /field, or /field/inner"
+            )
+        self._text = text
+        self._steps = [step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:]]
+        if len(self._steps) > KEY_STEPS_MAX:
+            raise InvalidArgument(
+                f"{text[:_SHOWN_CHARS]!r} leads through {len(self._steps)} fields, {KEY_STEPS_MAX} are "
+                "allowed; take the key from a field that is not so deep"
+            )
+
+    def find(self, value: bytes) -> bytes | None:
+        """The JSON of the field in the JSON `value`; None if it is absent, or null.
+
+        Raises InvalidRecord for an array on the way that is too large to look for an item.
+        """
+        found = value
+        for step in self._steps:
+            inner = self._inner(found, step)
+            if inner is None:
+                return None
+            found = bytes(inner)
+        return None if found == b"null" else found
+
+    def _inner(self, text: bytes, step: str) -> msgspec.Raw | None:
+        begin = text[:1]
+        if begin == b"{":
+            found = _field(step).decode(text).found
+            return None if found is msgspec.UNSET else found
+        if begin != b"[" or not _INDEX.fullmatch(step):
+            return None
+        if len(text) > NESTED_FIELD_MAX_BYTES:
+            raise InvalidRecord(
+                f"the array before {step} of {self._text[:_SHOWN_CHARS]!r} has {len(text)} bytes, an item is "
+                f"looked for in {NESTED_FIELD_MAX_BYTES} at most; take the key from a field"
+            )
+        items = _raw_items.decode(text)
+        return items[int(step)] if int(step) < len(items) else None
+
+
+@lru_cache(maxsize=256)
+def _field(name: str) -> msgspec.json.Decoder[Any]:
+    """A decoder of objects that keeps the text of one field and skips all others; of two the last counts."""
+    fields = [("found", msgspec.Raw | msgspec.UnsetType, msgspec.UNSET)]
+    return msgspec.json.Decoder(msgspec.defstruct("_Field", fields, rename={"found": name}, gc=False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,13 @@
-"""Addresses: those of clients, as ACLs compare them, and as bounds count them; those of listeners."""
+"""Addresses: those of clients, as ACLs compare them, and as bounds count them; those of listeners; those that
+only programs of this machine reach; URLs that nobody reads on the way.
+"""
 
+from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
+from urllib.parse import urlsplit
 
 from log_tables.cluster.acl import ANY
+from log_tables.errors import InvalidConfig
 
 _IPV6_NETWORK_BITS = 64
 """A customer has at least as many addresses of IPv6 as these leave."""
@@ -35,3 +40,20 @@ def host_and_port(address: str) -> tuple[str, int]:
     """The two parts of `HOST:PORT`; the host without its brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+@lru_cache(maxsize=256)
+def is_loopback(name: str) -> bool:
+    """Whether `name` is an address that only programs of this machine reach."""
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def check_https(setting: str, url: str, what: str) -> None:
+    """Raise InvalidConfig unless `url` is https, or leads to this machine: `what` would be open to all."""
+    address = urlsplit(url)
+    host = address.hostname or ""
+    if address.scheme != "https" and not (host == "localhost" or is_loopback(host)):
+        raise InvalidConfig(f"{setting} = {url!r} is not https: {what}; name a URL that begins with https://")

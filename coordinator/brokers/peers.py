@@ -44,7 +44,7 @@ INLINE_MAX_ENTRIES = 100
 
 TARGET = "lakelog-target"
 """The header that names the process that a request is for, and the one that answers
-(api/peer/middleware.py).
+(api/peer.py).
 """
 
 ASKER = "lakelog-asker"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.caller import CONTEXT, caller
+from api.access_log import CONTEXT, caller
 from coordinator.access.principal import Principal, RequestContext
 
 

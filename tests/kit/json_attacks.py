@@ -13,7 +13,7 @@ from api.errors import MalformedBody, RequestTooLarge
 from api.media import Format
 from api.requests.new_topic import NewTopic
 from api.v2.consumer_schema import CommitBody, SubscriptionBody, parse_consumer
-from api.v3.configs import Alterations
+from api.v3.topics import Alterations
 from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, bounded_cost, small_cost, text_cost
 from api.wire.transaction import decode_transaction
 from api.wire.v2 import decode_records

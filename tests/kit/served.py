@@ -11,7 +11,7 @@ import httpx
 import uvicorn
 
 from api.gateway import Gateway
-from api.peer.middleware import PeerMiddleware
+from api.peer import PeerMiddleware
 from api.process.app import create_app
 from api.process.guard import GuardMiddleware
 from api.process.server import gateway_of, listen, open_gateway, url_of

@@ -263,7 +263,7 @@ def test_only_the_gate_leads_from_a_name_to_a_topic() -> None:
     """A route that asks the cluster itself would get at any topic."""
     allowed = {
         "client_topics.py",
-        "peer/routes.py",
+        "peer.py",
         "process/duties.py",
         "process/lag_metrics.py",
         "process/ops.py",

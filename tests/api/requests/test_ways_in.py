@@ -9,7 +9,6 @@ from pydantic import BaseModel
 import api.requests.new_topic
 import api.v2.consumer_schema
 import api.v3.acls
-import api.v3.configs
 import api.v3.topics
 from api.requests.strict_body import StrictBody
 from tests.kit.gateway import RunningGateway
@@ -48,7 +47,7 @@ def test_what_is_wrong_in_a_list_of_a_body_is_said_once() -> None:
     assert {
         api.requests.new_topic.NewTopic,
         api.v3.acls.NewAcls,
-        api.v3.configs.Alterations,
+        api.v3.topics.Alterations,
         api.v3.topics.PartitionsCount,
         api.v2.consumer_schema.CommitBody,
     } < {*kinds(StrictBody)}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.wire.json_pointer import JsonPointer
+from api.wire.values import JsonPointer
 from log_tables.errors import InvalidArgument, InvalidRecord
 from log_tables.limits import KEY_STEPS_MAX, NESTED_FIELD_MAX_BYTES
 

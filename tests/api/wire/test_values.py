@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from api.errors import MalformedBody, RequestTooLarge
 from api.media import ValueFormat
-from api.wire.json_pointer import JsonPointer
-from api.wire.values import KeySource, decode_values, is_much
+from api.wire.values import JsonPointer, KeySource, decode_values, is_much
 from ingest.buffer import Buffer
 from log_tables.errors import BufferFull, InvalidArgument, InvalidRecord
 from log_tables.layout import KEY, VALUE

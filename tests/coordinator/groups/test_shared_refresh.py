@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from api.client_topics import refreshed_topic
 from api.gateway import Gateway
-from api.peer.routes import _find
+from api.peer import _find
 from api.process.server import open_gateway
 from coordinator.groups.events import Join, Subscribe
 from coordinator.groups.sessions.consumer_session import ConsumerSession, PollResult

@@ -21,9 +21,8 @@ from api.kafka.records.produced import decode_batch as decode_kafka
 from api.media import Format, ValueFormat
 from api.wire import v2, v3
 from api.wire.arrow import decode_stream, sent_records
-from api.wire.json_pointer import JsonPointer
 from api.wire.transaction import decode_transaction
-from api.wire.values import KeySource, decode_values
+from api.wire.values import JsonPointer, KeySource, decode_values
 from ingest.buffer import Buffer
 from lakelog.cli.rows import Fill, read
 from lakelog.cli.source import Format as FileFormat

@@ -1,22 +1,39 @@
-"""Version 3: the gateways on a root as brokers (Confluent REST API v3)."""
+"""Version 3: the cluster, and the gateways on its root as brokers (Confluent REST API v3)."""
 
 from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, Field
 
 from api.errors import error_responses
 from api.gateway import Gateway
-from api.requests.envelope import Collection, ListMetadata, ResourceMetadata, resource, url
+from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
-from api.v3.paths import ClusterId
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import NotFound
 
-router = APIRouter(prefix="/v3/clusters/{cluster_id}/brokers", tags=["v3 clusters"], route_class=StrictRoute)
+router = APIRouter(prefix="/v3/clusters", tags=["v3 clusters"], route_class=StrictRoute)
+
+
+async def known_cluster(here: Here, cluster_id: Annotated[str, Path()]) -> str:
+    """The id in the path. Raises NotFound if it is not that of this cluster."""
+    if cluster_id != here.cluster.cluster_id:
+        raise NotFound(f"there is no cluster {cluster_id[:100]!r} here; use {here.cluster.cluster_id}")
+    return cluster_id
+
+
+ClusterId = Annotated[str, Depends(known_cluster)]
+TopicName = Annotated[str, Path(examples=["flights"])]
+
+
+class ClusterView(BaseModel):
+    kind: str = "KafkaCluster"
+    metadata: ResourceMetadata
+    cluster_id: str
+    topics: Link
 
 
 class BrokerView(BaseModel):
@@ -35,7 +52,21 @@ class BrokerView(BaseModel):
     )
 
 
-@router.get("", summary="List brokers", responses=error_responses(404, 503))
+@router.get("", summary="List clusters")
+def list_clusters(here: Here, request: Request) -> Collection[ClusterView]:
+    return Collection(
+        kind="KafkaClusterList",
+        metadata=ListMetadata(self=url(request)),
+        data=[_cluster_view(request, here.cluster.cluster_id)],
+    )
+
+
+@router.get("/{cluster_id}", summary="Describe the cluster", responses=error_responses(404))
+def get_cluster(request: Request, cluster: ClusterId) -> ClusterView:
+    return _cluster_view(request, cluster)
+
+
+@router.get("/{cluster_id}/brokers", summary="List brokers", responses=error_responses(404, 503))
 def list_brokers(here: Here, request: Request, cluster: ClusterId) -> Collection[BrokerView]:
     """All gateways that are registered. A gateway that stops in order is removed. Every gateway answers for
     every partition: it forwards a request to the partition's leader.
@@ -49,7 +80,9 @@ def list_brokers(here: Here, request: Request, cluster: ClusterId) -> Collection
     )
 
 
-@router.get("/{broker}", summary="Describe a broker", responses=error_responses(400, 404, 503))
+@router.get(
+    "/{cluster_id}/brokers/{broker}", summary="Describe a broker", responses=error_responses(400, 404, 503)
+)
 def get_broker(
     here: Here, request: Request, cluster: ClusterId, broker: Annotated[int, Path(examples=[1])]
 ) -> BrokerView:
@@ -58,6 +91,14 @@ def get_broker(
     if record is None:
         raise NotFound(f"there is no broker {broker}; list them at {url(request, cluster, 'brokers')}")
     return _view(here, request, cluster, record)
+
+
+def _cluster_view(request: Request, cluster: str) -> ClusterView:
+    return ClusterView(
+        metadata=resource(request, cluster, name=f"kafka={cluster}"),
+        cluster_id=cluster,
+        topics=Link(related=url(request, cluster, "topics")),
+    )
 
 
 def _view(here: Gateway, request: Request, cluster: str, record: BrokerRecord) -> BrokerView:

@@ -1,1 +1,0 @@
-"""The routes that only other gateways of the root may ask."""
