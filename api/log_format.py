@@ -10,10 +10,12 @@ import sys
 import threading
 import traceback
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingest.request_trace import CURRENT
-from ingest.settings import LogFormat
+
+if TYPE_CHECKING:  # settings take long to import, and commands without any need the errors of the API
+    from ingest.settings import LogFormat
 
 FIELDS = "fields"
 """The name of the facts of a message in the `extra` of a call of a logger."""
@@ -93,7 +95,7 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def log_to_stderr(level: str, log_format: LogFormat) -> None:
+def log_to_stderr(level: str, log_format: "LogFormat") -> None:
     """Write messages of `level` and above to standard error; nothing new where that is done already.
 
     As JSON, also what Python itself would print there: warnings, and errors that end a thread or the process.
@@ -114,7 +116,7 @@ def _on_thread_error(ended: threading.ExceptHookArgs) -> None:
         _log.critical("the thread %r ended by an error", name, exc_info=error)
 
 
-def announced(text: str, log_format: LogFormat) -> str:
+def announced(text: str, log_format: "LogFormat") -> str:
     """A line for standard output, which is no message of the log, in the form of the log."""
     if log_format == "text":
         return text
