@@ -1,8 +1,10 @@
 """Version 3: access control lists (Confluent REST API v3)."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
@@ -65,27 +67,22 @@ class NewAcls(StrictBody):
     data: Listed[NewAcl] = Field(min_length=1, max_length=BATCH_MAX_ACLS)
 
 
-async def _named(
-    resource_type: Annotated[str | None, Query(description="By default ANY.")] = None,
-    resource_name: str | None = None,
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    resource_type: Annotated[str | None, Query(description="By default ANY.")] = None
+    resource_name: str | None = None
     pattern_type: Annotated[
         str | None,
         Query(description="ANY by default; MATCH is every pattern that matches the name of a resource."),
-    ] = None,
-    principal: str | None = None,
-    host: str | None = None,
-    operation: Annotated[str | None, Query(description="By default ANY.")] = None,
-    permission: Annotated[str | None, Query(description="By default ANY.")] = None,
-) -> Mapping[str, str | None]:
-    return {
-        "resource_type": resource_type,
-        "resource_name": resource_name,
-        "pattern_type": pattern_type,
-        "principal": principal,
-        "host": host,
-        "operation": operation,
-        "permission": permission,
-    }
+    ] = None
+    principal: str | None = None
+    host: str | None = None
+    operation: Annotated[str | None, Query(description="By default ANY.")] = None
+    permission: Annotated[str | None, Query(description="By default ANY.")] = None
+
+
+async def _named(fields: Annotated[_Filter, Depends()]) -> Mapping[str, str | None]:
+    return asdict(fields)
 
 
 Named = Annotated[Mapping[str, str | None], Depends(_named)]
@@ -160,17 +157,4 @@ def _note(asked: Caller, operation: str, acls: Sequence[Acl]) -> None:
 
 def _views(request: Request, cluster: str, acls: Iterable[Acl]) -> list[AclView]:
     metadata = ListMetadata(self=url(request, cluster, "acls"))
-    return [
-        AclView(
-            metadata=metadata,
-            cluster_id=cluster,
-            resource_type=acl.resource_type,
-            resource_name=acl.resource_name,
-            pattern_type=acl.pattern_type,
-            principal=acl.principal,
-            host=acl.host,
-            operation=acl.operation,
-            permission=acl.permission,
-        )
-        for acl in acls
-    ]
+    return [AclView(metadata=metadata, cluster_id=cluster, **msgspec.structs.asdict(acl)) for acl in acls]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated, NamedTuple
 from urllib.parse import urlencode
 
@@ -46,24 +47,19 @@ class PrincipalView(NamedTuple):
     has_quota: bool
 
 
-def _acl_fields(
-    resource_type: Annotated[str, Query()] = "",
-    resource_name: Annotated[str, Query()] = "",
-    pattern_type: Annotated[str, Query()] = "",
-    principal: Annotated[str, Query()] = "",
-    host: Annotated[str, Query()] = "",
-    operation: Annotated[str, Query()] = "",
-    permission: Annotated[str, Query()] = "",
-) -> dict[str, str]:
-    return {
-        "resource_type": resource_type,
-        "resource_name": resource_name,
-        "pattern_type": pattern_type,
-        "principal": principal,
-        "host": host,
-        "operation": operation,
-        "permission": permission,
-    }
+@dataclass(slots=True)
+class _AclForm:
+    resource_type: Annotated[str, Query()] = ""
+    resource_name: Annotated[str, Query()] = ""
+    pattern_type: Annotated[str, Query()] = ""
+    principal: Annotated[str, Query()] = ""
+    host: Annotated[str, Query()] = ""
+    operation: Annotated[str, Query()] = ""
+    permission: Annotated[str, Query()] = ""
+
+
+def _acl_fields(form: Annotated[_AclForm, Depends()]) -> dict[str, str]:
+    return asdict(form)
 
 
 _Fields = Annotated[dict[str, str], Depends(_acl_fields)]

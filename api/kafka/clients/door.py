@@ -40,7 +40,7 @@ WARN_AGAIN_S = 60.0
 WARNINGS_MAX = 1_000
 """Addresses that are warned of in WARN_AGAIN_S; others then make no line."""
 
-Key = TypeVar("Key", bound=Hashable)
+Resource = TypeVar("Resource")
 Result = TypeVar("Result")
 
 
@@ -173,20 +173,22 @@ Handler = Callable[[Door, Client, Any, int], Awaitable[Any]]
 """The answer to a request of a client, which came in this version of its API."""
 
 
-def refusals(keys: Iterable[Key]) -> dict[Key, Refusal | None]:
-    """Each of the resources that a request names, and why it is not looked at: it is named twice, or comes
+def named_once(
+    resources: Iterable[Resource], key: Callable[[Resource], Hashable]
+) -> list[tuple[Resource, Refusal | None]]:
+    """The resources of a request, each `key` once, and why it is not looked at: it is named twice, or comes
     after KAFKA_RESOURCES_MAX others.
     """
-    found: dict[Key, Refusal | None] = {}
-    for key in keys:
-        if key in found:
-            found[key] = Refusal(ErrorCode.INVALID_REQUEST, "it is named twice in one request")
-        elif len(found) < KAFKA_RESOURCES_MAX:
-            found[key] = None
-        else:
+    found: dict[Hashable, tuple[Resource, Refusal | None]] = {}
+    for each in resources:
+        refusal = None
+        if key(each) in found:
+            refusal = Refusal(ErrorCode.INVALID_REQUEST, "it is named twice in one request")
+        elif len(found) >= KAFKA_RESOURCES_MAX:
             message = f"a request names at most {KAFKA_RESOURCES_MAX} resources; send several"
-            found[key] = Refusal(ErrorCode.POLICY_VIOLATION, message)
-    return found
+            refusal = Refusal(ErrorCode.POLICY_VIOLATION, message)
+        found[key(each)] = each, refusal
+    return [*found.values()]
 
 
 async def in_thread(door: Door, change: Callable[[], Result]) -> Result:

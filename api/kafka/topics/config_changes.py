@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import Door, in_thread, refusals
+from api.kafka.clients.door import Door, in_thread, named_once
 from api.kafka.clients.errors import ErrorCode, Refusal, said
 from api.kafka.protocol.messages import configs
 from api.kafka.protocol.messages.configs import (
@@ -73,10 +73,9 @@ def _alter(
     resources: Sequence[_Resource],
 ) -> list[configs.AlterConfigsResourceResponse]:
     """Change each of `resources` as `read` says; blocking."""
-    asked = {(each.resource_type, each.resource_name): each for each in resources}
-    judged = refusals((each.resource_type, each.resource_name) for each in resources)
     outcomes = []
-    for (kind, name), refusal in judged.items():
+    for each, refusal in named_once(resources, lambda each: (each.resource_type, each.resource_name)):
+        kind, name = each.resource_type, each.resource_name
         outcome = configs.AlterConfigsResourceResponse(
             error_message=None, resource_type=kind, resource_name=name
         )
@@ -85,7 +84,7 @@ def _alter(
             if refusal is not None:
                 raise refusal
             _check(client, kind, name)
-            alteration = read(asked[kind, name])
+            alteration = read(each)
             if only_checked:
                 check_change(door.here.cluster, name, alteration.change)
             else:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from api.client_topics import TopicDescription, describe_named, describe_topics
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import Door, refusals
+from api.kafka.clients.door import Door, named_once
 from api.kafka.clients.errors import ErrorCode, Refusal, said
 from api.kafka.protocol.messages.configs import (
     ConfigResource,
@@ -143,12 +143,11 @@ async def describe_configs(
     full: Refusal | None = None
 
     def describe() -> list[DescribeConfigsResult]:
-        asked = {(each.resource_type, each.resource_name): each for each in request.resources}
-        judged = refusals((each.resource_type, each.resource_name) for each in request.resources)
-        topics = describe_named(door.here, (name for _, name in judged))
+        named = named_once(request.resources, lambda each: (each.resource_type, each.resource_name))
+        topics = describe_named(door.here, (each.resource_name for each, _ in named))
         return [
-            _described(door, client, request, asked[key], full or refusal or topics.get(key[1]))
-            for key, refusal in judged.items()
+            _described(door, client, request, each, full or refusal or topics.get(each.resource_name))
+            for each, refusal in named
         ]
 
     room = min(len(request.resources), KAFKA_RESOURCES_MAX) * DESCRIBED_BYTES

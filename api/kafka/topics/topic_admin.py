@@ -8,7 +8,7 @@ from functools import partial
 
 from api.client_topics import current_name_of
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import Door, in_thread, refusals
+from api.kafka.clients.door import Door, in_thread, named_once
 from api.kafka.clients.errors import ErrorCode, Refusal, said
 from api.kafka.protocol.messages.topics import (
     CreatableReplicaAssignment,
@@ -48,11 +48,9 @@ async def create_topics(
     """With `validate_only` nothing is made."""
 
     def create() -> list[CreatableTopicResult]:
-        asked = {each.name: each for each in request.topics}
-        judged = refusals(each.name for each in request.topics)
         return [
-            _created(door, client, asked[name], request.validate_only, refusal)
-            for name, refusal in judged.items()
+            _created(door, client, each, request.validate_only, refusal)
+            for each, refusal in named_once(request.topics, lambda each: each.name)
         ]
 
     made = await in_thread(door, create)
@@ -136,11 +134,9 @@ async def create_partitions(
     """Grow topics, each to a number of partitions; with `validate_only` none grows."""
 
     def grow() -> list[CreatePartitionsTopicResult]:
-        asked = {each.name: each for each in request.topics}
-        judged = refusals(each.name for each in request.topics)
         return [
-            _grown(door, client, asked[name], request.validate_only, refusal)
-            for name, refusal in judged.items()
+            _grown(door, client, each, request.validate_only, refusal)
+            for each, refusal in named_once(request.topics, lambda each: each.name)
         ]
 
     grown = await in_thread(door, grow)
@@ -189,10 +185,9 @@ async def delete_topics(
     def delete() -> list[DeletableTopicResult]:
         by_name = [DeleteTopicState(name=name) for name in request.topic_names]
         asked = request.topics if version >= 6 else by_name
-        judged = refusals((each.name, each.topic_id) for each in asked)
         return [
-            _deleted(door, client, DeleteTopicState(name=name, topic_id=topic_id), refusal)
-            for (name, topic_id), refusal in judged.items()
+            _deleted(door, client, each, refusal)
+            for each, refusal in named_once(asked, lambda each: (each.name, each.topic_id))
         ]
 
     gone = await in_thread(door, delete)

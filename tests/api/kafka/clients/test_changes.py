@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.kafka.clients.door import refusals
+from api.kafka.clients.door import named_once
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.cluster import DescribeTopicPartitionsRequest, TopicRequest
 from api.kafka.protocol.messages.configs import (
@@ -98,7 +98,7 @@ def records_deleted(name: str) -> DeleteRecordsRequest:
 
 def test_a_request_names_each_resource_once_and_not_too_many() -> None:
     names = [*map(str, range(KAFKA_RESOURCES_MAX)), "0", "beyond"]
-    judged = refusals(names)
+    judged = dict(named_once(names, str))
     assert [*judged] == [*dict.fromkeys(names)]
     refused = {name: refusal.code for name, refusal in judged.items() if refusal is not None}
     assert refused == {"0": ErrorCode.INVALID_REQUEST, "beyond": ErrorCode.POLICY_VIOLATION}
