@@ -27,8 +27,8 @@ from api.errors import (
     error_response,
     status_and_code,
 )
-from api.process.handshake import Handshake, HandshakeQueue
 from api.process.reserved import ReservedConnections
+from api.process.tls import Handshake, HandshakeQueue
 from api.requests.credential import SUBJECT
 from api.requests.heads import ARRIVED, REFUSED, TRACE, heads
 from api.write_buffer import WriteBuffer

@@ -27,11 +27,17 @@ from api.process.cluster_secret import check_peers, peer_secrets, with_peer_secr
 from api.process.credential_duty import CredentialDuty, authenticator_of
 from api.process.duties import Duty
 from api.process.guard import GuardMiddleware
-from api.process.handshake import Handshake, HandshakeQueue
 from api.process.protocol import Bounds, after_handshake, bounded, check_connections
 from api.process.request_log import RequestLogMiddleware
 from api.process.span_export import tracer_of
-from api.process.tls import RELOAD_INTERVAL_S, ServerCertificate, check_own_certificate, peer_context
+from api.process.tls import (
+    RELOAD_INTERVAL_S,
+    Handshake,
+    HandshakeQueue,
+    ServerCertificate,
+    check_own_certificate,
+    peer_context,
+)
 from api.session import SessionCipher
 from coordinator.access.access import Access
 from coordinator.access.audit import Audit

@@ -112,7 +112,6 @@ def list_acls(here: Here, request: Request, cluster: ClusterId, named: Named) ->
 def create_acl(here: Here, asked: Asked, cluster: ClusterId, new: NewAcl) -> None:
     """There is one of each: to create it again changes nothing. Every gateway goes by it within 2 s."""
     _create(here, asked, [new])
-    here.access.follow()
 
 
 @router.post(
@@ -125,7 +124,6 @@ def create_acl(here: Here, asked: Asked, cluster: ClusterId, new: NewAcl) -> Non
 def create_acls(here: Here, asked: Asked, cluster: ClusterId, new: NewAcls) -> None:
     """In one commit."""
     _create(here, asked, new.data)
-    here.access.follow()
 
 
 @router.delete("/acls", summary="Delete ACLs", responses=error_responses(400, 404, 503))
@@ -146,6 +144,7 @@ def _create(here: Gateway, asked: Caller, new: Iterable[NewAcl]) -> None:
     acls = [acl_from(each.model_dump()) for each in new]
     add_acls(here.cluster.metadata_log, acls)
     _note(asked, "CreateAcls", acls)
+    here.access.follow()
 
 
 def _note(asked: Caller, operation: str, acls: Sequence[Acl]) -> None:

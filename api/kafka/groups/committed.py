@@ -4,7 +4,7 @@ OffsetFetch is answered by the coordinator, which has the newest ones. A partiti
 has −1, and is no error.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from api.client_topics import known_id_of, known_name_of
@@ -58,7 +58,8 @@ async def offset_commit(
     """Each partition has a code of its own. A client that may not read the group learns of no topic."""
     share, is_wide = door.here.loop_share, has_more(request, KAFKA_INLINE_ELEMENTS)
     if not client.caller.may(Operation.READ, ResourceType.GROUP, request.group_id):
-        return await share.maybe_in_thread(is_wide, lambda: _all_refused(request))
+        refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return await share.maybe_in_thread(is_wide, lambda: _commit_response(request, lambda *_: refusal))
     asked = await share.maybe_in_thread(is_wide, lambda: _asked(door, client, request, version))
     refused = await _commit(door, client, request, asked.offsets)
     return await share.maybe_in_thread(is_wide, lambda: _committed(request, asked, refused))
@@ -93,11 +94,22 @@ def _asked(door: Door, client: Client, request: OffsetCommitRequest, version: in
 def _committed(
     request: OffsetCommitRequest, asked: _Commit, refused: Mapping[TopicPartition, LakelogError] | ErrorCode
 ) -> OffsetCommitResponse:
-    def code_of(at: TopicPartition) -> ErrorCode:
+    def code_of(place: int, partition: int) -> ErrorCode:
+        code = asked.codes.get((_key(request.topics[place]), partition))
+        if code is not None:
+            return code
         if isinstance(refused, ErrorCode):
             return refused
+        at = TopicPartition(asked.names[place], partition)
         return error_code(refused[at]) if at in refused else ErrorCode.NONE
 
+    return _commit_response(request, code_of)
+
+
+def _commit_response(
+    request: OffsetCommitRequest, code_of: Callable[[int, int], ErrorCode]
+) -> OffsetCommitResponse:
+    """The answer with the code of each partition, of the topic at a place of the request."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -105,31 +117,12 @@ def _committed(
                 topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=asked.codes.get((_key(topic), each.partition_index))
-                        or code_of(TopicPartition(name, each.partition_index)),
+                        partition_index=each.partition_index, error_code=code_of(place, each.partition_index)
                     )
                     for each in topic.partitions
                 ],
             )
-            for topic, name in zip(request.topics, asked.names, strict=True)
-        ]
-    )
-
-
-def _all_refused(request: OffsetCommitRequest) -> OffsetCommitResponse:
-    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
+            for place, topic in enumerate(request.topics)
         ]
     )
 
@@ -338,18 +331,16 @@ async def offset_delete(
 def _deleted(
     request: OffsetDeleteRequest, codes: Mapping[TopicPartition, ErrorCode]
 ) -> list[OffsetDeleteResponseTopic]:
-    def partitions(name: str, indexes: Iterable[int]) -> list[OffsetDeleteResponsePartition]:
-        return [
-            OffsetDeleteResponsePartition(
-                partition_index=index, error_code=codes.get(TopicPartition(name, index), ErrorCode.NONE)
-            )
-            for index in indexes
-        ]
-
     return [
         OffsetDeleteResponseTopic(
             name=topic.name,
-            partitions=partitions(topic.name, [each.partition_index for each in topic.partitions]),
+            partitions=[
+                OffsetDeleteResponsePartition(
+                    partition_index=each.partition_index,
+                    error_code=codes.get(TopicPartition(topic.name, each.partition_index), ErrorCode.NONE),
+                )
+                for each in topic.partitions
+            ],
         )
         for topic in request.topics
     ]
