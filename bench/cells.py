@@ -103,7 +103,9 @@ def one_record(seconds: int) -> Figures:
 
 
 def freshness(seconds: int) -> Figures:
-    """From sending a record to a delta-rs reader seeing it: 100 records/s, linger 5 ms, default settings."""
+    """The time from sending a record to a delta-rs reader seeing it: 100 records/s, linger 5 ms, default
+    settings.
+    """
     with scratch() as directory, Gateway(directory / "data") as gateway:
         gateway.create_topic("bench", 1)
         sent: dict[int, float] = {}

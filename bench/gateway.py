@@ -80,7 +80,7 @@ class Gateway:
         return sum(int(self._call("GET", path)["end_offset"]) for path in paths)
 
     def leads(self, name: str) -> dict[str, list[int]]:
-        """By the URL of each gateway that lives: the partitions of the topic that it says it leads."""
+        """The partitions of the topic that each live gateway says it leads, by URL."""
         cluster = self._call("GET", "/v3/clusters")["data"][0]["cluster_id"]
         found = self._call("GET", f"/v3/clusters/{cluster}/brokers")["data"]
         return {each["url"]: each["leads"].get(name, []) for each in found if each["alive"]}
@@ -96,7 +96,7 @@ class Gateway:
 
 @contextmanager
 def gateways(root: Path, count: int, *options: str, workers: int = 1) -> Iterator[list[Gateway]]:
-    """So many `lakelog serve` on one root, with so many workers each, which all know of one another."""
+    """Start so many gateways on one root, each with so many workers, and wait until all know one another."""
     options = options if workers == 1 else (*options, "--workers", str(workers))
     with ExitStack() as stack:
         started = [stack.enter_context(Gateway(root, *options)) for _ in range(count)]
@@ -106,7 +106,7 @@ def gateways(root: Path, count: int, *options: str, workers: int = 1) -> Iterato
 
 @contextmanager
 def kafka_gateway(root: Path, *options: str) -> Iterator[tuple[str, Gateway]]:
-    """Where Kafka's clients reach a gateway on `root`, and the gateway."""
+    """A gateway on `root`, with the address of its Kafka listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -58,7 +58,9 @@ def _consumption(form: str, records: int, poll: Callable[[Member], int]) -> Figu
 
 
 def tail(seconds: int) -> Figures:
-    """From a record's acknowledgement to a waiting member having it: 100 records/s, default settings."""
+    """The time from a record's acknowledgement until a waiting member has it: 100 records/s, default
+    settings.
+    """
     with scratch() as directory, Gateway(directory / "data") as gateway:
         gateway.create_topic(TOPIC, 1)
         member, sender = (Member(gateway.url, "readers", name) for name in ("reader", "sender"))

@@ -47,7 +47,7 @@ def java_defaults(clients: Peers, topic: str, seconds: int) -> Figures:
 
 
 def consumed(clients: Peers, topic: str, seconds: int) -> Figures:
-    """By librdkafka, and by Java, what librdkafka has written."""
+    """Consume records that librdkafka wrote, by librdkafka and by Java."""
     records = seconds * 200_000
     clients.librdkafka_keyed(topic, records)
     return {
@@ -97,7 +97,7 @@ def _contest(load: Load, *options: str) -> Contest:
 
 @contextmanager
 def _served(*options: str) -> Iterator[tuple[str, Gateway]]:
-    """Where Kafka's clients reach a new gateway, and the gateway."""
+    """A gateway on a new root, with the address of its Kafka listener."""
     with scratch() as directory, kafka_gateway(directory / "data", *options) as served:
         yield served
 

@@ -146,7 +146,7 @@ def _forwarded(leader: Gateway, other: Gateway, acks: str, seconds: int, rest_s:
 
 
 def failover(_seconds: int) -> Figures:
-    """From `kill -9` of a leader to a record acknowledged by the other gateway; 3 kills, default settings."""
+    """The time from `kill -9` of a leader until the other gateway acknowledges a record; 3 kills."""
     with scratch() as directory, ExitStack() as stack:
         root = directory / "data"
         doomed, other = (stack.enter_context(Gateway(root)) for _ in range(2))

@@ -96,7 +96,7 @@ def _padded(
 
 
 class Span(NamedTuple):
-    """From `begin` to `end`, seconds of one clock."""
+    """The time from `begin` to `end`, in seconds of one clock."""
 
     begin: float
     end: float
@@ -136,7 +136,7 @@ class Availability(NamedTuple):
 
 
 def availability(attempts: Iterable[Attempt], windows: Sequence[Span]) -> Availability:
-    """Which requests were answered, without those that overlap one of `windows`, answered or not."""
+    """The availability outside `windows`: attempts that overlap a window do not count, answered or not."""
     counted = [*_outside(attempts, windows)]
     took_s = [each.took_s for each in counted if each.answered] or [0.0]
     median, most, longest = np.quantile(took_s, [0.5, 0.99, 1])

@@ -11,7 +11,7 @@ TABLE = "table"
 
 
 class Strike(NamedTuple):
-    """At a second of the run: a gateway by its number, or the store where that is None."""
+    """A strike at a second of the run, against a gateway by its number, or, with None, against the store."""
 
     at_s: float
     gateway: int | None

@@ -98,7 +98,7 @@ class Scene:
     keys: dict[str, str]
 
     def charged(self, name: str) -> int:
-        """As how many requests all of this principal have counted."""
+        """The number of requests that the quota of this principal has been charged."""
         debt_s = self.served.gateway.access.quotas.debt_s(Principal(f"User:{name}"), QuotaKind.REQUESTS)
         return round(debt_s * RATE)
 

@@ -91,7 +91,7 @@ def first_steps() -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """All of it, as docs/deploy.md begins it, with a topic that is written and read, and a group."""
+    """All services, started as in docs/deploy.md, with a topic that is written and read, and a group."""
     if not S3_SERVER.exists():
         pytest.skip("no S3 server: `make setup` builds versitygw where Go is installed")
     directory = tmp_path_factory.mktemp("composed")

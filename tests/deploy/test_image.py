@@ -90,7 +90,9 @@ class Image:
         return [*unshare, "sh", "-c", CONTAINER, "sh", str(self.root), str(self.data), user, *words]
 
     def environment(self, **given: str) -> dict[str, str]:
-        """As the image sets it, with the tools that make a container still found."""
+        """The environment of the image, and the PATH of this machine, which has the tools that make a
+        container.
+        """
         envs = {**dockerfile().envs, **given}
         envs["PATH"] += f":{os.environ['PATH']}"
         return {**envs, "LAKELOG_HOST": "127.0.0.1"}
@@ -135,7 +137,7 @@ def image(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ima
 
 @pytest.mark.torture
 def test_the_image_is_small(image: Image) -> None:
-    """With the Python of this machine; that of the Dockerfile has other versions of system libraries."""
+    """The size includes this machine's Python; the Dockerfile's has other versions of system libraries."""
     paths = (path for path in image.root.rglob("*") if path.is_file() and not path.is_symlink())
     size_bytes = sum(path.stat().st_size for path in paths)
     assert size_bytes <= IMAGE_MAX_BYTES

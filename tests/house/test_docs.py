@@ -293,7 +293,7 @@ def test_the_examples_of_a_page_run_and_answer_as_they_say(tmp_path: Path, page:
 
 
 def test_the_table_of_what_commits_cost_is_right() -> None:
-    """By the rules below it; the price is S3's for 1,000 puts."""
+    """Each row follows the rules below the table; the price is S3's for 1,000 puts."""
     table = [row for row in rows(section(OPERATING, "What commits cost")) if row[0].isdecimal()]
     assert len(table) > 10
     for row in table:

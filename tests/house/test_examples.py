@@ -29,7 +29,7 @@ PLANES = 7
 
 
 def flight(number: int) -> Record:
-    """One of ten flights a day."""
+    """The flight of this number, of ten a day."""
     row = {"carrier": CARRIERS[number % 4], "dep_delay": number % 30, "flight": number}
     key = None if number % 10 == 9 else f"N{number % PLANES}".encode()
     return Record(json.dumps(row).encode(), key, timestamp_us=FIRST_DAY_US + number * DAY_US // 10)

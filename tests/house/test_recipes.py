@@ -88,7 +88,7 @@ def merge(cluster: Cluster, partition: Partition) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the page has `/data`: its topics, one merged, one with columns, one with old segments moved."""
+    """The directory that the page calls `/data`: topics, one merged, one with columns, one tiered."""
     data = tmp_path_factory.mktemp("data")
     cluster = Cluster.open(open_store(data / "lakelog"))
     flights = filled(cluster, "flights", FLIGHTS)

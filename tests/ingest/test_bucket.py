@@ -79,7 +79,7 @@ def commit_times(
 def test_the_commits_of_a_request_to_busy_partitions_go_in_one_round(
     rate: float, burst: int, clock: ManualClock
 ) -> None:
-    """Its records wait in all of them, and it is answered when the last of their commits is over."""
+    """A request waits in all its partitions, and is answered when the last of their commits is done."""
     buckets = []
     for number in range(16):
         clock.advance(7 * number)  # they begin at different moments

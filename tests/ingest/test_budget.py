@@ -32,7 +32,9 @@ class Given:
 
 @dataclass(frozen=True)
 class Batch:
-    """It asks `after_s` seconds after the one before; its first record came `old_s` before that."""
+    """A batch that asks `after_s` seconds after the one before, with a first record that is `old_s` seconds
+    old then.
+    """
 
     after_s: float
     old_s: float

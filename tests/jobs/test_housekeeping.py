@@ -102,7 +102,7 @@ def remote_tidied(version: int, checkpointed: int, tidied_ms: int | None) -> lis
 
 
 def test_a_remote_table_gets_a_checkpoint_when_it_is_tidied_up_and_has_changed() -> None:
-    """It sees a commit a run at most, and is opened by each."""
+    """A remote table has at most one commit for each run, and each run opens it."""
     assert remote_tidied(7, 3, NOW_MS) == []
     assert remote_tidied(7, 3, None) == [
         TidyStep(
@@ -285,7 +285,7 @@ def test_what_was_staged_for_a_transaction_that_never_came_goes_after_a_day(
 
 
 def test_what_a_transaction_still_needs_stays_however_old(cluster: Cluster, clock: ManualClock) -> None:
-    """It is committed and not applied yet: no gateway has run since."""
+    """The transaction is committed but not applied, because no gateway has run since."""
     kept, old = stage(cluster), stage(cluster)
     groups = cluster.claim(create_topic(cluster, CONSUMER_OFFSETS, internal=True), 0)
     key = IntentKey("g", 1)
@@ -377,7 +377,7 @@ def test_a_sweep_that_fails_is_reported_next_to_the_outcomes(tmp_path: Path, clo
 
 
 def test_a_scheduler_forgets_what_was_removed_long_ago(cluster: Cluster, clock: ManualClock) -> None:
-    """Also one that writes no checkpoints: it follows each table for as long as it runs."""
+    """A scheduler that writes no checkpoints also follows each table for as long as it runs."""
     following = Cluster.open(cluster.store, clock, create=False)
     for _ in range(4):
         (state,) = (state for state in look(following)[0] if state.topic == "t")

@@ -33,7 +33,7 @@ from tests.log_tables.segments.test_cleaner import Compaction
 
 
 def planned(state: PartitionState) -> list[int] | None:
-    """Where the segments begin that are to be compacted, None when nothing is due."""
+    """The base offsets of the segments that are to be compacted, or None when nothing is due."""
     steps = key_compaction.plan([state], NOW_MS)
     return bases(steps[0].inputs) if steps else None
 

@@ -59,7 +59,7 @@ def root(tmp_path: Path) -> Root:
 
 
 def by_job(outcomes: list[JobOutcome]) -> dict[str, set[str]]:
-    """Which topics each job has changed."""
+    """The topics that each job has changed."""
     found: dict[str, set[str]] = {}
     for outcome in outcomes:
         found.setdefault(outcome.job, set()).add(outcome.topic)
@@ -281,7 +281,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Root:
 def test_a_run_that_is_killed_at_any_write_is_completed_by_the_next(
     template: Root, tmp_path: Path, failure: Fails, side: str, step: int
 ) -> None:
-    """By the driver or by a task, which run in this process. After a write is before the next one."""
+    """The write is one of the driver or of a task, which run in this process. A death after a write is one
+    before the next.
+    """
     often = partial(housekeeping.plan, checkpoint_interval_commits=3)
     jobs = [job._replace(plan=often) if job.name == housekeeping.NAME else job for job in JOBS]
     for number in range(1, 1_000, step):

@@ -97,7 +97,7 @@ class Scene:
                     self.acknowledged[topic, partition] = number
 
     def _read(self, writer: int) -> None:
-        """From the first offset to the end, as it moves."""
+        """Read a partition from its first offset to its end, while that moves on."""
         topic, partition = self._place(writer)
         found = self.consumed[topic, partition]
         with httpx.Client(base_url=self.gateway.url, timeout=60) as client:
@@ -148,7 +148,7 @@ class Scene:
         return [pid for pid in found if not set(children(pid)) & set(found)]
 
     def kill_worker(self) -> None:
-        """One that computes, while its driver goes on; the scheduler must survive it."""
+        """Kill a busy worker while its driver goes on; the scheduler must survive it."""
         send(signal.SIGKILL, self._workers()[:1])
 
     def kill_scheduler(self) -> None:

@@ -31,7 +31,7 @@ RUN_MAX_S = 60
 
 
 def make_backlog(data: Path, segments: int) -> None:
-    """So many segments of one record, in PARTITIONS partitions of the topic `t`."""
+    """Write so many segments of one record to each of PARTITIONS partitions of the topic `t`."""
     open_store(data)
     store = LocalStore(data, SystemClock(), sync=lambda _: None)
     cluster = Cluster.open(store, SystemClock())

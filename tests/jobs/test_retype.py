@@ -286,7 +286,9 @@ def test_records_in_the_remote_root_get_their_columns_there(tmp_path: Path) -> N
 
 
 def tiered(directory: Path) -> Scene:
-    """Some records in the remote root, one of which does not fit, and others here; declared after both."""
+    """Records in the remote root, one of which does not fit, and local ones; the columns are declared after
+    both.
+    """
     scene = Scene(directory, **TIERED)
     scene.append('{"n":1}', '{"n":"x"}', '{"n":3}')
     scene.clock.advance(1_000)
@@ -350,7 +352,7 @@ INVALID_EVERY, BATCH = 100, 5_000
 
 @pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.torture)])
 def test_of_many_records_with_some_that_do_not_fit_all_are_there_in_order(tmp_path: Path, count: int) -> None:
-    """One in a hundred does not fit what is declared first; all fit what is declared then."""
+    """One record in a hundred does not fit the first declaration; all fit the second."""
     scene = Scene(tmp_path, value_columns="n bigint, late boolean")
     for begin in range(0, count, BATCH):
         texts = (

@@ -23,7 +23,7 @@ APART: dict[str, Any] = {"remote_storage_enable": "true", "merge_min_age_ms": 0,
 
 
 def moves(state: PartitionState) -> list[int]:
-    """Where the segments begin that are to move; none when nothing is to be done."""
+    """The base offsets of the segments that are to move."""
     steps = tiering.plan([state], NOW_MS)
     return bases(steps[0].segments) if steps else []
 
@@ -66,7 +66,7 @@ def test_the_newest_segment_stays_however_old_and_large() -> None:
 
 
 def test_what_is_young_by_its_append_stays_and_all_after_it() -> None:
-    """Its event time may be years ago: a merge is going to touch it."""
+    """Even with an event time of years ago the segment stays, because a merge will still rewrite it."""
     settings = {**APART, "local_retention_ms": 0}
     assert moves(a_state(aged(*AGES), **{**settings, "merge_min_age_ms": 30})) == [0, 10, 20]
     assert moves(a_state(aged(*AGES), **{**settings, "merge_min_age_ms": 31})) == [0, 10]

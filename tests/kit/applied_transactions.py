@@ -152,7 +152,7 @@ class Gateway:
         self.happen(message.at, Answered(outcomes))
 
     def leave(self) -> None:
-        """It hears that it has lost the group, or dies: nobody waits for its messages, which go on."""
+        """Lose the group, or die: nobody waits for the gateway's messages, but they still arrive."""
         for message in self.sent.values():
             message.waiting = None
         self.sent.clear()
@@ -258,8 +258,8 @@ class World:
                 self.decided[key.number] = self._contents[value.staged[0].path]  # type: ignore[union-attr]
 
     def replace_leader(self, lost: int) -> None:
-        """Another gateway leads, and reads the log, whose last `lost` appends are void. The one before does
-        not know yet.
+        """Let a new gateway lead. It reads the log, whose last `lost` appends were not durable. The old one
+        does not yet know.
         """
         for records in self.unheard[: max(0, len(self.unheard) - lost)]:
             self._decide(records)
@@ -284,11 +284,11 @@ class World:
             answer(message, [NotLeader("no such topic")] * len(message.requests))
 
     def lose_answer(self, message: Message) -> None:
-        """Its sender waits no longer; the message goes on."""
+        """Answer the sender with OutcomeUnknown, while its message still arrives."""
         answer(message, [OutcomeUnknown("no answer")] * len(message.requests))
 
     def delete_topic(self, name: str) -> None:
-        """Another one gets its name."""
+        """Delete the topic, and create another one of its name."""
         for at in self.partitions(name):
             self.logs[at].commit(limit=0)
             del self.logs[at]
@@ -324,7 +324,7 @@ class World:
             assert rest == []
 
     def finish(self) -> None:
-        """From here on nothing fails: then every transaction ends, whole unless it was given up."""
+        """Deliver everything without failures, until each transaction ends: whole, unless it was given up."""
         for _ in range(1_000):
             self.hear()
             for message in [*self.network]:

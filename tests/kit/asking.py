@@ -63,7 +63,7 @@ class Gateways:
         headers: Mapping[str, str] = MappingProxyType({}),
         may: tuple[int, ...] = (),
     ) -> Answer:
-        """One attempt. A refusal for good whose code is not among `may` fails the test."""
+        """Send a request once. A refusal for good whose code is not among `may` fails the test."""
         content = None if body is None else json.dumps(body)
         at = self._next
         try:

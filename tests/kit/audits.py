@@ -31,5 +31,5 @@ def wait_for_audit(data: str | Path, where: str, rows: int = 1) -> list[Row]:
 
 
 def short(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
-    """Some columns of rows."""
+    """The columns `names` of `rows`."""
     return [tuple(row[name] for name in names) for row in rows]

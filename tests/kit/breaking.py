@@ -55,7 +55,7 @@ class Breaker:
         return [index for index in indexes if self.write(index).group]
 
     def forget_reads(self) -> None:
-        """Without them a change of the log is a fault of the log only."""
+        """Drop all reads, so that a change of the log is a fault of the log alone."""
         self.run.operations = [op for op in self.run.operations if not isinstance(op.asked, Fetch | Poll)]
 
     def remove(self, values: Sequence[str]) -> None:
@@ -153,7 +153,7 @@ def half_a_transaction(breaker: Breaker) -> None:
 
 
 def outputs_without_offsets(breaker: Breaker) -> None:
-    """As if the last transaction, of which its client knows nothing, had not committed."""
+    """Undo the offsets of the last transaction, whose client got no answer, but keep its records."""
     breaker.run.committed[COPIERS][SOURCES[0]] = _last_copy(breaker).start
 
 

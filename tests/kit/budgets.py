@@ -11,9 +11,9 @@ def overdraw(budget: CommitBudget) -> None:
 
 
 def overdrawn_budget(clock: Clock) -> CommitBudget:
-    """One in which nothing is left, and hardly anything comes: a batch waits as long as any ever does.
+    """A spent budget to which hardly anything is added: a batch waits as long as any batch ever does.
 
-    On a ManualClock that stands still, for ever.
+    On a ManualClock that stands still, it waits for ever.
     """
     limits = BudgetLimits(rate=1e-9, burst=1e-9, cost=0.001, most=2e-9)
     budget = CommitBudget(limits, processor_cost, clock)

@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 
 
 class Authority:
-    """One that signs certificates; its own is in the file `ca_file`."""
+    """An authority that signs certificates; its own certificate is in the file `ca_file`."""
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
         self._directory, self._key = directory, ec.generate_private_key(ec.SECP256R1())

@@ -151,7 +151,7 @@ class ClassicLife:
         self.restart(client)
 
     def restart(self, client: Client) -> None:
-        """Its process is another one, which knows nothing."""
+        """Restart the client: its new process knows nothing."""
         if client.waits is not None:
             self._asking.pop(client.waits, None)
         client.member_id, client.generation, client.waits = "", -1, None

@@ -42,7 +42,7 @@ def lines(done: Result) -> list[str]:
 
 
 def wrong(done: Result, exit_code: int, says: str) -> None:
-    """It ended so, with one line of explanation and nothing else."""
+    """Assert that a command ended with this exit code, one line of explanation, and nothing else."""
     assert done.exit_code == exit_code, done.output
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

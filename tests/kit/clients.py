@@ -312,7 +312,7 @@ class Copier(Member):
 
 
 def transact(gateways: Gateways, path: str, write: Write, key: str) -> Answer:
-    """One attempt at a transaction of the group or member at `path`."""
+    """Try a transaction of the group or member at `path` once."""
     records = [
         {"topic": part.at.topic, "partition": part.at.partition, "value": value}
         for part in write.parts

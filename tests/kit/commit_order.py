@@ -44,7 +44,7 @@ CUTS = st.none() | st.integers(0, 1 << 32)
 
 
 def kept(cut: int | None) -> Kept:
-    """Which part of what was not fsynced a cut leaves: nothing, or by chance."""
+    """A rule of which files survive a power cut although they were not fsynced: none, or random ones."""
     chance = ManualClock(seed=cut or 0)
     return lambda _: cut is not None and chance.random() < 0.5
 

@@ -30,7 +30,7 @@ class Model:
         self.start = max(self.start, before)
 
     def cleanable_end(self, segments: Sequence[Segment], now_ms: int, lag_ms: int) -> int | None:
-        """Where the last of `segments` ends that a compaction may touch, None when there is none."""
+        """The end of the last of `segments` that a compaction may touch, or None."""
         end = None
         for item in segments:
             inside = [

@@ -116,7 +116,7 @@ class Composed:
         return text
 
     def volume(self, volume: Mapping[str, str]) -> Path:
-        """Where a volume is; a file that is mounted is below the folder of the same name."""
+        """The directory that stands for a volume. A mounted file is below the folder of its name."""
         if volume["type"] == "volume":
             place = self.directory / volume["source"]
             place.mkdir(exist_ok=True)

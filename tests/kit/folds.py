@@ -32,7 +32,7 @@ class FoldedTopic:
         return self.topic.table()
 
     def append(self, number: int, count: int = 1) -> None:
-        """So many commits of one record each."""
+        """Append so many commits of one record each."""
         for _ in range(count):
             append(self.topic.partition(number), b"v")
 

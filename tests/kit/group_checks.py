@@ -97,7 +97,7 @@ def sharing(group: Group) -> list[Member]:
 
 
 def check_target(group: Group) -> None:
-    """Who should own what: all of it, evenly, and with as few moves as can be."""
+    """Assert that the target gives out every partition, evenly, and with as few moves as possible."""
     members = sharing(group)
     subscriptions = {m.id: group.subscription(m) for m in members}
     counts: Mapping[str, int] = {name: topic.partitions for name, topic in group.topics.items()}

@@ -132,7 +132,7 @@ class Life:
         return LogEnd(topic_id, self.written.get((at, topic_id), 0))
 
     def _answer(self, member: Member) -> None:
-        """From now on every record of what `member` subscribes to is owed."""
+        """Note that, from now on, the group owes every record of the member's subscription."""
         committed = {place: self.group.committed(place[0]) for place in incarnations(self.group, member)}
         self.owed = {place: found.offset if found else 0 for place, found in committed.items()} | self.owed
         self.answered.add(member.id)
@@ -157,7 +157,9 @@ class Life:
         return found
 
     def _check_begun(self, event: Start, at: TopicPartition, committed: OffsetValue) -> None:
-        """It begins at the end that was read, or at 0 in a partition that came later, or that is shared."""
+        """Assert that a member begins at the end that was read, or at 0 in a partition that is newer, or
+        shared.
+        """
         if event.ends.get(at) == (committed.topic_id, committed.offset):
             return
         before, shared = event.topics.get(at.topic), self._shared(event.member_id)
@@ -196,7 +198,7 @@ class Life:
         return {place: first for place, first in self.owed.items() if place in subscribed | committed}
 
     def settle(self) -> None:
-        """Everything is durable."""
+        """Make every append durable."""
         self.heard += [record for records, *_ in self.unheard for record in records]
         self.expected = self.offsets, self.taken, self.owed
         self.unheard.clear()

@@ -198,7 +198,7 @@ class Simulation:
             self._begin(name, at)
 
     def _hand_over(self, name: str, lost: Iterable[TopicPartition]) -> None:
-        """It has been told, and still owns them: what it has done is committed."""
+        """Commit the work of a member in the partitions that it is about to lose and still owns."""
         places = {at: self._places[name][at] for at in lost if at in self._places[name]}
         owned = {at: place for at, place in places.items() if at in self.life.group.members[name].owned}
         with suppress(UnknownTopic):

@@ -81,7 +81,7 @@ class Poll(Struct, frozen=True, tag=True):
 
 
 class Place(Struct, frozen=True):
-    """Where a group goes on: the offset of its next record."""
+    """The offset of a group's next record in a partition."""
 
     at: At
     offset: int
@@ -221,7 +221,7 @@ class History:
             self._write(ended)
 
     def operations(self) -> list[Operation]:
-        """All until now; what is under way is unknown."""
+        """All operations until now; those still under way are unknown."""
         with self._lock:
             return list(self._operations)
 

@@ -59,7 +59,7 @@ class _There:
 
 
 def check(operations: Sequence[Operation], log: Log) -> list[Finding]:
-    """Everything that is wrong; empty when nothing is."""
+    """All findings about a history and its final log; empty if nothing is wrong."""
     places = _places(log)
     writes = [(op, op.asked) for op in operations if isinstance(op.asked, Write)]
     found = [

@@ -63,7 +63,7 @@ class KafkaGateway:
 
 @contextmanager
 def kafka_gateway(data: str | Path, **settings: object) -> Iterator[KafkaGateway]:
-    """One that is ended in order."""
+    """A gateway with a Kafka listener, which is stopped in order at the end."""
     with closing(KafkaGateway(data, {"linger_ms": 0, **settings})) as gateway:
         yield gateway
 
@@ -165,7 +165,7 @@ class Sent:
 
 
 def librdkafka_producer(bootstrap: str, **config: Any) -> Producer:
-    """One that repeats what has failed for as long as a test runs."""
+    """A producer of librdkafka that repeats failed batches as long as a test runs."""
     own = {"bootstrap.servers": bootstrap, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
     patient = {"message.timeout.ms": int(WAIT_S * 1_000), "retry.backoff.ms": 10}
     return Producer({**own, **patient, **config})

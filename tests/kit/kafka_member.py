@@ -140,7 +140,9 @@ ASSIGNORS = {
 
 
 def _start_java(member: "KafkaMember", directory: Path) -> "subprocess.Popen[bytes]":
-    """It commits by itself what it keeps through a rebalance: the tool repeats no commit that fails."""
+    """Start the Java consumer. The cooperative one commits by itself, because the tool repeats no failed
+    commit.
+    """
     config, keeps = directory / "member.properties", member.client == "java-cooperative"
     config.write_text(
         f"heartbeat.interval.ms={HEARTBEAT_MS}\nmax.poll.records={MOST}\nauto.commit.interval.ms=200\n"

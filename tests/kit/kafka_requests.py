@@ -54,7 +54,7 @@ VERSIONS = {PRODUCE: 12, FETCH: 12, METADATA: 12, OFFSET_COMMIT: 9, OFFSET_FETCH
 
 
 def request_of(request: type[Message], topic: str, group: str) -> Message:
-    """One that is about `topic` and `group`, as far as its fields have places for them."""
+    """A request of this type about `topic` and `group`, as far as it has fields for them."""
     made: Message = _filled(request, topic, group)
     return made
 

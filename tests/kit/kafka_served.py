@@ -20,7 +20,7 @@ from tests.kit.support import wait_until
 
 @dataclass
 class KafkaServed:
-    """Its parts, which live on the loop of another thread."""
+    """A gateway and its listener, which live on the event loop of another thread."""
 
     gateway: Gateway
     listener: Listener
@@ -45,7 +45,7 @@ async def _of_connections() -> int:
 
 @contextmanager
 def kafka_served(root: Path, most: int = 1_000, **settings: Any) -> Iterator[KafkaServed]:
-    """One that takes `most` connections, and is stopped in order; `settings` are those of `served`."""
+    """A listener that takes `most` connections, and is stopped in order; `settings` are those of `served`."""
     started, stopping = threading.Event(), asyncio.Event()
     found: list[KafkaServed] = []
 

@@ -92,7 +92,7 @@ class Suite:
         return dict(line.split("  ", 1) for line in lines)
 
     def collected(self) -> list[str]:
-        """All tests that there are."""
+        """The names of all existing tests of the suite."""
         every = [f"{self.tests}/{part}" for part in self.parts]
         said = self._pytest("127.0.0.1:1", NEWEST, "--collect-only", "--quiet", *every).stdout
         return [line.removeprefix(f"{self.tests}/") for line in said.splitlines() if "::" in line]

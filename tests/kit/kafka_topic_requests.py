@@ -27,7 +27,7 @@ MADE_UNASKED = "auto"
 
 
 def requests(cat: str) -> Iterator[Asked]:
-    """All of them, in order; `cat` is one whose quota the first change uses up."""
+    """All requests, in order. `cat` is a client whose quota the first change uses up."""
     t, u = "kafka-t", "kafka-u"
     wanted = [
         _topic(t, 2, compression__type="lz4"),

@@ -143,7 +143,7 @@ def not_emptied(store: Store, topic: str) -> list[str]:
 
 
 def check(operations: Sequence[Operation], found: Sequence[Life], topic: str) -> list[Finding]:
-    """Everything that is wrong with `topic`; empty when nothing is."""
+    """All findings about `topic`; empty if nothing is wrong."""
     places: dict[str, list[_Place]] = {}
     for number, life in enumerate(found):
         for at, records in life.records.items():

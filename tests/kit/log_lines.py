@@ -18,7 +18,7 @@ class LogLines:
 
     @property
     def text(self) -> str:
-        """All of it, so far."""
+        """The whole text so far."""
         self._text += self._capfd.readouterr().err
         return self._text
 

@@ -120,7 +120,7 @@ class Root:
         self.expected[f"{name}/0"] += records(partition)[-2:]
 
     def check(self) -> None:
-        """All that has to be there is there, once, and everything is sound."""
+        """Assert that the root has exactly the expected records, and that fsck finds no problem."""
         assert self.read() == self.expected
         assert check(self.store, deep=True).problems == []
 

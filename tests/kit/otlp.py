@@ -78,7 +78,7 @@ def _spans(body: bytes) -> Iterator[ReceivedSpan]:
 
 @contextmanager
 def otlp_receiver() -> Iterator[Received]:
-    """One that runs, and takes all that is sent to it."""
+    """A running receiver, which takes all spans that are sent to it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

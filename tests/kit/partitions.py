@@ -71,7 +71,7 @@ def append_each(partition: Partition, values: Sequence[bytes], at_us: int = 1_00
 
 
 def records(partition: PartitionReader, max_bytes: int = 1 << 20) -> list[Record]:
-    """All that may be read, from the log start on, in fetches of `max_bytes` that each must get on."""
+    """All readable records from the log start on, in fetches of `max_bytes`, each of which gets on."""
     found: list[Record] = []
     offset = partition.log_start
     while offset < partition.high_watermark:

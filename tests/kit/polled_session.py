@@ -161,7 +161,7 @@ class Scene:
             assert log.confirmed >= poll.began if log.leading else log.refreshed > poll.since
 
     def place(self, at: TopicPartition) -> int:
-        """Where the member goes on, by the plainest rules."""
+        """The member's next offset, by the plainest rules."""
         committed, log = self.group.committed(at), self.logs[at]
         noted = self.group.member("m").positions.get(
             at, log.log_start if committed is None else committed.offset

@@ -136,7 +136,7 @@ class World:
                 promise(left)
 
     def something(self, _: str) -> bool:
-        """By chance, some of what was not fsynced is left."""
+        """A power cut keeps random ones of the files that were not fsynced."""
         return self.chance.random() < 0.5
 
     def age(self) -> None:
@@ -152,12 +152,12 @@ def nothing(_: str) -> bool:
 
 
 def everything(_: str) -> bool:
-    """All is left that could be seen."""
+    """A power cut keeps all visible files."""
     return True
 
 
 class StillFailing(Exception):
-    """It is of no use to go on."""
+    """The fault persists, so going on is of no use."""
 
 
 def again(step: Callable[[], object]) -> None:

@@ -38,7 +38,7 @@ class Sent(NamedTuple):
 
 
 def content(size: int | None, number: int) -> bytes | None:
-    """So many bytes, others in each record; None is null."""
+    """A content of `size` bytes that differs from record to record; None for null."""
     return None if size is None else (b"%d." % number * (size + 1))[:size]
 
 

@@ -38,7 +38,7 @@ class Route(NamedTuple):
 
 
 def routes(client: httpx.Client) -> Iterator[Route]:
-    """All that the gateway of `client` has."""
+    """All routes of the gateway of `client`."""
     for template, methods in client.get("/openapi.json").json()["paths"].items():
         for method, route in methods.items():
             named = [each["name"] for each in route.get("parameters", []) if each["in"] == "query"]
@@ -114,7 +114,9 @@ class World:
         return next((body for end, body in by_end.items() if route.template.endswith(end)), None)
 
     def state(self) -> dict[str, Any]:
-        """All that a client may have changed: topics, settings, ends, groups, members, offsets, places."""
+        """Everything that a client may have changed: topics, settings, ends, groups, members, offsets,
+        positions.
+        """
         client, cluster = self.gateway.client, self.gateway.cluster
         paths = [
             f"{cluster}/topics",

@@ -57,7 +57,7 @@ def note_gateway(url: str, own: bool) -> None:
 
 
 def begin() -> None:
-    """From now on the run is secured; before any module of tests is loaded."""
+    """Secure the run from now on. Call it before any module of tests is loaded."""
     global _SECURED  # noqa: PLW0603 -- what a run is does not change
     _SECURED = True
 

@@ -18,13 +18,13 @@ Put = Callable[[Store, str, bytes], int]
 
 
 def without_condition(store: Store, path: str, body: bytes) -> int:
-    """It drops If-None-Match."""
+    """Ignore If-None-Match."""
     store.put(path, body)
     return 200
 
 
 def decided_too_early(racers: int) -> Put:
-    """It looks whether the object exists and then puts it, and so many that race all look before one puts."""
+    """Look whether the object exists, and put it afterwards; all racers look before any of them puts."""
     looked = threading.Barrier(racers)
 
     def put(store: Store, path: str, body: bytes) -> int:

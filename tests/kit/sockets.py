@@ -36,7 +36,7 @@ class Heard:
 
 
 def hear(connection: socket.socket) -> Heard:
-    """Everything until the gateway closes the connection."""
+    """Read everything until the gateway closes the connection."""
     data = b""
     while part := connection.recv(65_536):
         data += part

@@ -209,7 +209,7 @@ class Collected:
         self.batches.append(batch.collect())
 
     def offsets(self) -> Offsets:
-        """All that came, by partition."""
+        """All collected offsets, by partition."""
         found: Offsets = {}
         for row in sorted(row for batch in self.batches for row in map(_partition_and_offset, batch)):
             found.setdefault(row[0], []).append(row[1])

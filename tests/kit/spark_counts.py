@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 
 def code_directory(_: int) -> str:
-    """Where the process that runs this finds lakelog."""
+    """The file from which the process that runs this imports lakelog."""
     import lakelog
 
     return str(lakelog.__file__)

@@ -79,5 +79,5 @@ def a_state(
 
 
 def bases(segments: Sequence[Segment]) -> list[int]:
-    """Where each segment begins."""
+    """The base offset of each segment."""
     return [segment.base_offset for segment in segments]

@@ -85,7 +85,7 @@ def move_topic(cluster: Cluster, name: str, counts: Sequence[int]) -> None:
 
 
 def bases(segments: Sequence[Segment]) -> list[int]:
-    """Where each segment begins."""
+    """The base offset of each segment."""
     return [segment.base_offset for segment in segments]
 
 

@@ -48,7 +48,7 @@ Outcome = dict[str, Any]
 
 
 def outcomes(root: Path) -> dict[str, list[Outcome]]:
-    """By door what each request is answered, and the events that it is audited with."""
+    """For each door the answer to each request, with the audit events of the request."""
     secured = Secured(root)
     cats = [f"{CAT}-{door}" for door in ("v2", "v3", "kafka")]
     rates = [quota_record(cat, Quota(controller_mutation_rate=0.001)) for cat in cats]
@@ -283,7 +283,7 @@ _WAITS = re.compile(r"\bin \d+ s\b")
 
 
 def _lasting(value: dict[str, Any]) -> dict[str, Any]:
-    """Without times and random ids, defaults, and the ends of long texts."""
+    """The answer without times, random ids, defaults, and the ends of long texts."""
     for name in ("retry_after_s", "throttle_time_ms"):
         if value.get(name):
             value[name] = "N"
@@ -317,7 +317,7 @@ def _whole(seconds: str | None) -> str | None:
 
 
 def written(found: Mapping[str, list[Outcome]]) -> str:
-    """As a file has them: a line each."""
+    """The outcomes in the format of the recorded file, one a line."""
     doors = (
         f'"{door}": [\n' + ",\n".join(json.dumps(each, ensure_ascii=False) for each in made) + "\n]"
         for door, made in found.items()

@@ -63,12 +63,12 @@ class TopicInUse:
         self.wake()
 
     def wake(self) -> None:
-        """Another gateway folds from now on, which has just been started."""
+        """Let another gateway fold from now on, which has just started."""
         self.folder = another(self.cluster)
 
     @property
     def location(self) -> str:
-        """Where other programs find the table."""
+        """The location of the table for other programs."""
         return self.cluster.store.delta_location(self.topic.directory)[0]
 
     def table(self) -> TopicSnapshot:
@@ -76,7 +76,7 @@ class TopicInUse:
         return TopicTable(self.cluster.store, self.topic.directory, self.clock).snapshot
 
     def append(self, number: int, commits: int = 1) -> None:
-        """So many commits of two records, whose keys and times are drawn; some are tombstones."""
+        """Append so many commits of two records, with random keys and times; some are tombstones."""
         partition = self.topic.partition(number)
         for _ in range(commits):
             keys = [b"%d" % self.draw(KEYS) for _ in range(2)]

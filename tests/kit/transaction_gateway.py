@@ -156,7 +156,7 @@ def topics_made() -> Store:
 
 
 async def finish_until_refused(gateway: Gateway) -> None:
-    """It takes a moment until it is seen that a file is lost."""
+    """Finish transactions until the gateway notices, after a moment, that a file is lost."""
     while True:
         assert gateway.shard is not None
         await gateway.transactions.finish(gateway.shard, "g", force=False)

@@ -30,7 +30,7 @@ class World:
         self.store_clock.advance(ms)
 
     def vacuum(self, store: Store | None = None, ledger_names_max: int = LEDGER_NAMES_MAX) -> VacuumResult:
-        """One by a process that has just opened the table."""
+        """Run a vacuum by a process that has just opened the table."""
         return vacuum(Table(store or self.store, TABLE, self.clock), ledger_names_max=ledger_names_max)
 
     def merge(self, first: int = 0, end: int | None = None) -> tuple[Segment, ...]:

@@ -203,7 +203,7 @@ def read_partition(url: str, at: At) -> tuple[int, dict[int, str]]:
 
 
 def committed(url: str, group: str) -> dict[At, int]:
-    """Where a group goes on."""
+    """The committed offsets of a group."""
     answer = httpx.get(f"{url}/consumers/{group}/offsets", timeout=30)
     if answer.status_code == 404:
         return {}

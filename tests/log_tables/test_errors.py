@@ -89,7 +89,7 @@ def test_every_error_says_by_its_type_whether_something_may_have_been_done() -> 
 
 
 def test_a_client_knows_every_code_that_a_gateway_answers() -> None:
-    """By the class itself, or the first of those that share its code."""
+    """A code leads to its class, or to the first class that shares it."""
     for kind, code in ERROR_CODES.items():
         found = kind_of(code)
         assert ERROR_CODES[found] == code or (found, code) == (LakelogError, 50002), kind

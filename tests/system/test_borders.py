@@ -49,7 +49,7 @@ class Scene:
             )
 
     def acts(self) -> list[Callable[[], None]]:
-        """All that may happen, each at least once in as many rounds."""
+        """All disturbances; in as many rounds each happens at least once."""
         return [self.kill, self.pause, self.stop, self.copy, self.copy_plainly]
 
     def play(self, rounds: int) -> None:

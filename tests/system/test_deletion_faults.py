@@ -114,7 +114,7 @@ def test_a_creation_is_refused_if_another_topic_of_the_name_was_created_and_dele
 def test_a_topic_that_is_created_and_deleted_while_the_old_logs_end_is_noticed(
     cluster: Cluster,
 ) -> None:
-    """Its own deletion may have been left."""
+    """The deletion of the new topic may be unfinished, too."""
     create_topic(cluster, "t")
     killed_in_deletion(cluster, 0)
 

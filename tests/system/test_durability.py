@@ -88,7 +88,9 @@ def _begins_at_two(left: Left) -> None:
 
 
 def log_cleanup(world: World, here: Store, _: Store) -> None:
-    """By one who does not lead, behind checkpoints of which nobody repeats one that failed."""
+    """Clean the log by a process that does not lead, behind checkpoints that are not repeated after a
+    failure.
+    """
     partition = lead(world, here)
     produce(world, partition, range(2))
     slow = another(partition)
@@ -143,7 +145,7 @@ def expire(root: RemoteRoot, partition: Partition) -> None:
 
 
 def topics(world: World, here: Store, _: Store) -> None:
-    """By processes that go by what they find."""
+    """Create and delete topics, each step by what the process finds."""
     cluster = opened(world, here)
     for name in ("stays", "goes"):
         if name == "goes" and world.asked_to_delete:
@@ -212,7 +214,7 @@ def staged_files(world: World, here: Store, _: Store) -> None:
     staged = staging.stage(open_copy(world), world.clock, "g", parts)
 
     def stage() -> None:
-        """As a client does that goes by what it sees."""
+        """Stage records and name the file, as a client does that trusts what it sees."""
         try:
             named = staging.stage(here, world.clock, "g", parts)
         except (Retriable, OutcomeUnknown):

@@ -78,7 +78,7 @@ def test_offsets_are_found_by_time(door: KafkaGateway) -> None:
 
 
 def test_a_first_batch_that_is_refused_keeps_nothing_from_those_that_follow(door: KafkaGateway) -> None:
-    """They are on their way when it is, and the log does not know their producer."""
+    """The following batches are already on their way, and the log does not yet know their producer."""
     topic = door.create_topic("refused-first", max_message_bytes="1000")
     large, others = b"x" * 5_000, [b"%d" % number for number in range(20)]
     config = {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 1}

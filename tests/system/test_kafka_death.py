@@ -121,7 +121,7 @@ def librdkafka_sender(bootstrap: str) -> Iterator[Send]:
 def test_a_producer_that_was_forgotten_goes_on_with_a_higher_epoch(
     tmp_path: Path, sender: Callable[[str], AbstractContextManager[Send]]
 ) -> None:
-    """It has been idle for half an hour, as far as the log says: nothing is lost, nothing is doubled."""
+    """By the log the producer was idle for half an hour: nothing is lost, nothing is doubled."""
     root = tmp_path / "root"
     values = [b"%d" % number for number in range(100)]
     with kafka_gateway(root) as gateway:

@@ -111,7 +111,7 @@ class Scene:
         self.members.append(self.member(victim.client))
 
     def halt_member(self, number: int) -> None:
-        """It is shut out of the group meanwhile, and does not know it."""
+        """Halt a member until the group has shut it out, which it does not notice."""
         victim = self.members[number % len(self.members)]
         os.kill(victim.process.pid, signal.SIGSTOP)
         try:

@@ -23,8 +23,8 @@ def deleted(door: KafkaGateway, topic: str) -> None:
 def test_librdkafka_goes_on_or_says_that_it_cannot_where_its_topic_is_deleted_while_it_sends(
     tmp_path: Path,
 ) -> None:
-    """It makes the topic again by naming it. What is acknowledged after the deletion is there once, in its
-    order. Where it ends (docs/kafka.md says when), its program hears a fatal error.
+    """Librdkafka creates the topic again by naming it. Records that are acknowledged after the deletion are
+    there once, in order. Where it stops (docs/kafka.md says when), its program gets a fatal error.
     """
     with kafka_gateway(tmp_path, num_partitions=PARTITIONS) as door:
         for number in range(ROUNDS):

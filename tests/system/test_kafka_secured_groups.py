@@ -80,13 +80,13 @@ class Member(Protocol):
         """The values that it reads now, which it commits."""
 
     def assigned(self) -> set[int]:
-        """Its partitions."""
+        """The partitions that the member owns."""
 
     def close(self) -> None: ...
 
 
 class Librdkafka:
-    """One of confluent-kafka."""
+    """A consumer of confluent-kafka."""
 
     def __init__(self, bootstrap: str, group: str, credential: Mapping[str, Any]) -> None:
         self.errors: list[str] = []
@@ -133,7 +133,7 @@ class Librdkafka:
 
 
 class KafkaPython:
-    """One of kafka-python."""
+    """A consumer of kafka-python."""
 
     def __init__(self, bootstrap: str, group: str, credential: Mapping[str, Any]) -> None:
         self.errors: list[str] = []

@@ -27,7 +27,7 @@ def test_each_test_is_listed_or_excluded_for_a_reason(suite: Suite) -> None:
 
 @pytest.mark.parametrize("version", [NEWEST, "3.0", "2.4"])
 def test_the_listed_tests_of_kafka_python_pass(tmp_path: Path, version: str) -> None:
-    """As a client of an older Kafka sends its requests, too, where some tests are skipped."""
+    """They run once more as a client of an older Kafka, for which some are skipped."""
     tests = [test for test in KAFKA_PYTHON.listed() if version == NEWEST or test not in NEWEST_ALONE]
     with kafka_gateway(tmp_path / "root") as gateway:
         outcome = KAFKA_PYTHON.run(gateway.bootstrap, version, tests)
@@ -36,7 +36,7 @@ def test_the_listed_tests_of_kafka_python_pass(tmp_path: Path, version: str) -> 
 
 
 def test_the_listed_tests_of_confluent_kafka_pass(tmp_path: Path) -> None:
-    """Some of them expect that a session shorter than Kafka's least is refused."""
+    """Some tests expect that a session shorter than Kafka's minimum is refused."""
     with kafka_gateway(tmp_path / "root", group_min_session_timeout_ms=6_000) as gateway:
         outcome = CONFLUENT.run(gateway.bootstrap, NEWEST, CONFLUENT.listed())
     assert outcome.that("passed") == {*CONFLUENT.listed()}, outcome.said

@@ -119,7 +119,7 @@ def by_command(door: KafkaGateway, topic: str, pairs: Pairs) -> Answer:
 
 
 def by_kafka(door: KafkaGateway, topic: str, pairs: Pairs) -> Answer:
-    """By a client that hashes as Java's do."""
+    """Produce by a client that hashes as Java's clients do; returns its first error."""
     producer, failed = librdkafka_producer(door.bootstrap, partitioner="murmur2_random"), []
     for key, value in pairs:
         producer.produce(topic, value, key, on_delivery=lambda error, _: failed.append(error))

@@ -250,7 +250,9 @@ def test_what_was_answered_before_it_had_an_offset_goes_to_the_topic_that_is_the
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("heard", [True, False])
 def test_a_transaction_is_of_the_topic_that_is_there(tmp_path: Path, there: bool, heard: bool) -> None:
-    """It changes while records are staged. Those that are committed before that is heard go with the old."""
+    """The topic is re-created while records are staged. Records that are committed before the gateway hears
+    of it are deleted with the old topic.
+    """
 
     async def scenario(setup: Setup) -> None:
         await setup.known()

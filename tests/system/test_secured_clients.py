@@ -69,7 +69,7 @@ SHORTHANDS = [*WHOLE, *and_one_less(PRODUCER)[1:], *and_one_less(CONSUMER)[1:]]
 
 
 def implied(given: Rights) -> Rights:
-    """All that is allowed by `given`, as Kafka's authorizer has it."""
+    """All rights that `given` imply, by the rules of Kafka's authorizer."""
     describes = {(kind, Operation.DESCRIBE) for kind, operation in given if operation in DESCRIBES}
     settings = {(kind, Operation.DESCRIBE_CONFIGS) for kind, each in given if each in DESCRIBES_CONFIGS}
     return given | describes | settings
@@ -93,7 +93,7 @@ class World(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Who asks, with which key."""
+    """A principal, its key, and the world in which it asks."""
 
     world: World
     principal: str

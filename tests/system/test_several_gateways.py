@@ -188,7 +188,7 @@ def test_gateways_that_lose_one_another_again_and_again_leave_each_its_partition
 
 
 def leave(several: Several, directory: Path, times: int) -> None:
-    """One leaves in order and comes again while clients ask only the other. Nobody waits for a timeout."""
+    """Stop and start one gateway while clients ask only the other. Nobody waits for a timeout."""
     with closing(several):
         load = Load(directory, several.urls[:1])
         load.start()

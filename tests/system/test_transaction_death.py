@@ -110,7 +110,9 @@ def test_each_input_has_its_output_once_though_the_gateway_is_killed_often(tmp_p
 
 
 def test_what_a_gateway_left_is_applied_though_nobody_asks(tmp_path: Path) -> None:
-    """It is killed before it could mark a transaction; its client is gone. The next gateway sees to it."""
+    """The gateway is killed before it marks a transaction, and its client has left. The next gateway applies
+    it.
+    """
     staging = tmp_path / "staging"
     body = {"records": [{"topic": "out", "partition": p, "value": p} for p in range(2)]}
     gateway = start_gateway(tmp_path, linger_ms=0)

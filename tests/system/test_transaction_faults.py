@@ -213,7 +213,9 @@ def test_a_transaction_whose_commit_failed_for_a_moment_is_repeated_with_its_fil
 
 
 def test_a_group_is_not_deleted_while_a_change_of_it_is_being_committed() -> None:
-    """Another one would count from 1 again, and who waits for the first's 1 would apply the second's."""
+    """A new group would count from 1 again, and a client that waits for the old group's 1 would apply the new
+    one's.
+    """
     failing = threading.Event()
 
     def slow(perform: Callable[[], object]) -> object:

@@ -107,7 +107,7 @@ def a_topic_whose_files_are_swept(world: World) -> tuple[Step, Step]:
 
 
 def what_a_change_of_a_topic_is_decided_by(world: World) -> tuple[Step, Step]:
-    """It may have been made since whoever decides has looked."""
+    """A change of a topic follows from a record that another process may have written just now."""
     cluster = with_a_record(world)
 
     def decide(known: TopicRecord | None) -> TopicRecord:

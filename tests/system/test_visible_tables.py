@@ -43,7 +43,7 @@ def a_table_that_is_there_already(world: World) -> tuple[Step, Step]:
 
 
 def what_a_commit_is_decided_by(world: World) -> tuple[Step, Step]:
-    """Also where the decision is that nothing is to be done."""
+    """A commit, or the decision that none is needed, depends on a commit of another process."""
     partition = new_partition(here(world), world.clock)
     append(partition, b"0")
 
@@ -87,7 +87,7 @@ def a_checkpoint_behind_which_commits_are_deleted(world: World) -> tuple[Step, S
 
 
 def a_checkpoint_behind_which_an_older_one_is_deleted(world: World) -> tuple[Step, Step]:
-    """It may come back, with the commit of its version, and be what the hint names."""
+    """The older checkpoint may come back, with the commit of its version, and the hint may name it."""
     partition = new_partition(here(world), world.clock)
     append(partition, b"0")
     partition.checkpoint()
@@ -176,7 +176,7 @@ def a_move_that_another_one_completes(world: World) -> tuple[Step, Step]:
 
 
 def a_fold_by_which_jobs_go(world: World) -> tuple[Step, Step]:
-    """They merge and move what the table over the topic has."""
+    """Jobs merge and move segments that the table over the topic has."""
 
     def opened() -> Cluster:
         return Cluster.open(here(world), world.clock)

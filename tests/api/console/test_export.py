@@ -25,7 +25,7 @@ ANN, BEN, CAT = "User:ann", "User:ben", "User:cat"
 
 
 def produce(client: httpx.Client, topic: str, **headers: str) -> list[dict[str, Any]]:
-    """Some thousand records in two partitions; returns them in the order of an export."""
+    """Produce 6,000 records to two partitions; returns them in the order of an export."""
     records = [
         {"key": f"k{n % 10}", "value": {"n": n, "pad": "x" * 200}, "partition": n % 2} for n in range(6_000)
     ]

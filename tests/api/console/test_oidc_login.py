@@ -23,7 +23,7 @@ CLIENT, SECRET, ISSUER = "the-console", "a client's secret", "https://idp.exampl
 
 
 class Provider:
-    """It logs everybody in as carol. `changes` are made to the claims of its next ID token."""
+    """An OIDC provider that logs everybody in as carol; `changes` apply to its next ID token's claims."""
 
     def __init__(self) -> None:
         self.key = RSAKey.generate_key(2048, {"kid": "1", "alg": "RS256", "use": "sig"})

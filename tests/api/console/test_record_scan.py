@@ -47,7 +47,7 @@ def made(root: Path, clock: ManualClock, number: int) -> Partition:
 
 @pytest.fixture(scope="module")
 def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Partition]:
-    """Three of them."""
+    """Three partitions, by number."""
     root = tmp_path_factory.mktemp("root")
     return {number: made(root, ManualClock(), number) for number in range(3)}
 

@@ -155,7 +155,7 @@ def test_clients_must_be_able_to_log_in(tmp_path: Path) -> None:
 
 
 def test_what_came_with_acks_0_is_appended_before_a_gateway_ends(tmp_path: Path) -> None:
-    """Also of a client that has left, whose batches still wait for room."""
+    """Batches of a client that has left, and that still wait for room, are appended, too."""
     with kafka_served(tmp_path) as here:
         buffer = here.gateway.buffer
         with asker(here.port) as asking:

@@ -138,7 +138,7 @@ def test_a_request_too_many_waits_for_its_turn(gateway: KafkaGateway, keys: dict
 def test_a_batch_that_waits_for_its_turn_is_appended_when_its_client_has_left(
     gateway: KafkaGateway, keys: dict[str, str]
 ) -> None:
-    """With acks=0 nobody repeats it."""
+    """With acks=0 the client has no reason to repeat the batch."""
     http = gateway.running.client
 
     def connected() -> int:

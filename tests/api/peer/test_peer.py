@@ -44,7 +44,7 @@ INTERNAL = "__consumer_offsets"
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    """One of its own: an asker stays on the list of its root's brokers."""
+    """A gateway for this file alone, because an asker stays on the broker list of its root."""
     with running_gateway(tmp_path_factory.mktemp("asked"), linger_ms=0) as running:
         yield running
 
@@ -54,7 +54,9 @@ def topic_id(gateway: RunningGateway, topic: str) -> str:
 
 
 class Asker:
-    """Another gateway on the root of `gateway`, but no gateway. It is leaving, so it gets nothing."""
+    """A member of the broker list of `gateway`'s root that serves nothing. It is leaving, so no partition is
+    given to it.
+    """
 
     URL = "http://asker.invalid"
 

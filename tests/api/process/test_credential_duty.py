@@ -40,7 +40,7 @@ class World:
         self.uses = KeyReportDuty(self.cluster, made)
 
     def log(self) -> CredentialLog:
-        """As an administrator opens it."""
+        """The log of the credentials, as an administrator's command opens it."""
         return create_credentials(self.store, self.clock, "")
 
     def new_key(self) -> tuple[str, bytes]:

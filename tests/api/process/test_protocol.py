@@ -358,7 +358,7 @@ class Slow:
     dropped: bool = False
 
     def look(self, now: float) -> None:
-        """Its deadline has not come."""
+        """Do nothing: the deadline of this connection never comes."""
 
     def unsent_bytes(self, _now: float) -> int:
         return self.unsent

@@ -37,7 +37,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
 
 @pytest.fixture(scope="module")
 def gateway(authority: Authority, pair: Pair, secured: Secured) -> Iterator[RunningGateway]:
-    """One that speaks TLS, and knows clients by certificates and API keys."""
+    """A gateway that speaks TLS, and takes client certificates and API keys."""
     secured.allow(acl("User:carol", Operation.ALL, ResourceType.TOPIC, "carols"))
     settings = {
         "ssl_certfile": pair.certfile,

@@ -42,7 +42,7 @@ def running_workers(root: Path, **settings: object) -> Iterator[RunningGateway]:
 
 
 def alive_brokers(url: str) -> dict[int, str]:
-    """Who lives, by number, and where others reach it."""
+    """The URL of each live broker, by number."""
     return {each["broker"]: each["url"] for each in brokers(url) if each["alive"]}
 
 

@@ -149,7 +149,7 @@ def test_lists_show_what_the_caller_may_describe(world: World) -> None:
 
 
 def test_a_poll_returns_records_of_topics_that_the_caller_reads(world: World) -> None:
-    """Also of an instance that somebody else has made."""
+    """The rights of the caller count, also if another principal has created the instance."""
     topic = world.new_topic()
     sent = {"records": [{"value": "secret"}]}
     kind = {"Content-Type": "application/vnd.kafka.json.v2+json"}

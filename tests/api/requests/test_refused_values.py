@@ -135,7 +135,7 @@ def staged(gateway: RunningGateway) -> set[str]:
 def test_staged_files_of_an_older_declaration_are_committed(
     gateway: RunningGateway, typed: str, group: str
 ) -> None:
-    """They were judged when they were staged."""
+    """Their values were checked when they were staged, by the declaration of that time."""
     store = open_store(gateway.data)
     part = Cluster.open(store, create=False).topic(typed)
     batch = input_batch([Record(json.dumps(BAD).encode())], now_us=0)

@@ -32,7 +32,9 @@ def all_that_comes(gateway: RunningGateway, named: str) -> list[str]:
 def test_at_latest_a_group_is_given_all_that_came_after_its_subscription(
     gateway: RunningGateway, group: str
 ) -> None:
-    """By a pattern and by names, before its first poll, and again when it ends without a commit."""
+    """The group subscribes by a pattern or by names, before its first poll, and again after an end without a
+    commit.
+    """
     ways: list[dict[str, Any]] = [{"pattern": "NAMED-.*"}, {"topics": ("a", "again", "later")}]
     for number, way in enumerate(ways):
         named = f"{group}-{number}"
@@ -95,7 +97,9 @@ def test_a_member_at_latest_goes_on_at_the_log_start_where_it_has_had_nothing(
 def test_a_member_at_latest_takes_nothing_from_one_at_earliest(
     gateway: RunningGateway, topic: str, group: str
 ) -> None:
-    """They share a group, and nobody has committed: what the one has begun is given to the other."""
+    """Both share a group that has committed nothing: the member at `latest` takes over where the other one
+    began.
+    """
     gateway.produce(topic, "old", partition=0)
     early = Instance(gateway.client, group, "early")
     early.subscribe(topic)

@@ -20,7 +20,7 @@ THREADS_OF_ANYIO = 40
 
 @contextmanager
 def hung(file: Path) -> Iterator[None]:
-    """Who opens `file` waits until the end, as on a mount whose server is away."""
+    """Make every open of `file` wait until the block ends, as on a mount whose server is away."""
     there = file.with_suffix(".there")
     file.rename(there)
     os.mkfifo(file)

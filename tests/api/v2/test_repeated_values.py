@@ -57,7 +57,7 @@ def test_a_repeat_to_a_named_partition_is_found_though_there_are_more_of_them(tm
 
 
 def test_the_same_key_of_somebody_else_is_another_request(tmp_path: Path) -> None:
-    """Also at the gateway that only sends the request on."""
+    """Keys belong to their principal, also at a gateway that only forwards the request."""
     root = Secured(tmp_path)
     with two_gateways(tmp_path, authentication_methods="api-key") as (one, other):
         ann, bob = bearer(root.key("User:ann")), bearer(root.key("User:bob"))

@@ -80,7 +80,7 @@ def values(records: list[dict[str, Any]]) -> list[bytes]:
 
 
 def after(records: list[dict[str, Any]]) -> dict[int, int]:
-    """By partition, the offset that follows `records`, which must be all from 0 on without a gap."""
+    """The next offset of each partition after `records`, which must have all offsets from 0 on."""
     offsets: dict[int, list[int]] = {}
     for record in records:
         offsets.setdefault(record["partition"], []).append(record["offset"])
@@ -136,7 +136,9 @@ def test_two_at_once_share_the_partitions(bridge: ModuleType, gateway: RunningGa
 def test_the_bridge_dialect_commits_by_itself(
     bridge: ModuleType, gateway: RunningGateway, filled: str
 ) -> None:
-    """With the configuration that the Strimzi bridge takes. What was given is committed with the deletion."""
+    """The consumer has the configuration of the Strimzi bridge; its deletion commits the records that it was
+    given.
+    """
     reading = consumer(bridge, gateway, filled, "reader", proxy="strimzi", auto_commit=True)
     records = asyncio.run(consume(reading, len(VALUES), commit=False))
     assert Counter(values(records)) == Counter(VALUES)

@@ -19,7 +19,7 @@ ALL = [*range(6)]
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
-    """With a tiered topic `t` of six records, a commit each; nothing has moved."""
+    """A gateway with a tiered topic `t` of six records, a commit each; nothing has moved yet."""
     set_remote_root(Cluster.open(open_store(tmp_path / "here")), tmp_path / "away")
     with running_gateway(tmp_path / "here", linger_ms=0) as running:
         running.create_topic("t", remote_storage_enable="true")

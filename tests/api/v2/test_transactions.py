@@ -119,7 +119,7 @@ def test_broken_bodies_and_keys_are_refused(scene: Scene) -> None:
 
 
 def test_who_has_lost_a_partition_cannot_commit_for_it(scene: Scene) -> None:
-    """Another one has taken over what it was given: its work must not count."""
+    """Another member has taken over the partition: the work of the first must not count."""
     generation = int(scene.gateway.client.get(f"{scene.instance.path}/assignments").headers["Generation"])
     other = Instance(scene.gateway.client, scene.group, "n")
     other.subscribe(scene.source)

@@ -113,7 +113,7 @@ def nested(depth: int) -> bytes:
 def test_how_deep_a_value_may_be_is_the_same_on_every_path(
     gateway: RunningGateway, topic: str, many: int
 ) -> None:
-    """Also in a body that is so large that a thread decodes it, whose stack is another."""
+    """The bound also holds for large bodies, which a thread with a smaller stack decodes."""
     records = f"{gateway.cluster}/topics/{topic}/records"
 
     def bodies(value: bytes) -> dict[str, tuple[bytes, str]]:

@@ -112,7 +112,7 @@ def test_work_waits_for_no_thread_that_waits_for_a_store() -> None:
 
 
 def test_work_of_a_request_that_ends_is_waited_for() -> None:
-    """It may hold room."""
+    """The work may still hold room of the buffer."""
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:

@@ -41,7 +41,7 @@ def test_the_nearest_quota_counts(clock: ManualClock, quotas: dict[str, float], 
     st.floats(1, 10_000),
 )
 def test_in_the_long_run_nobody_uses_more_than_its_rate(uses: list[tuple[float, int]], rate: float) -> None:
-    """All that is charged in a time, but for the last request, is at most the rate and one second's burst."""
+    """Without its last request, a principal is charged at most its rate and the burst of one second."""
     clock = ManualClock()
     found, begin, charged, last = manager(clock, own=rate), clock.monotonic(), 0.0, 0.0
     for amount, pause_ms in uses:

@@ -32,7 +32,9 @@ async def led_by(leader: Served, other: Served) -> tuple[Topic, int]:
 
 
 def test_an_answer_of_a_mesh_between_gateways_proves_nothing(tmp_path: Path) -> None:
-    """It hands the records on and then answers itself: only who is idempotent has them sent once more."""
+    """The mesh forwards the records and then answers by itself: only an idempotent producer's are sent once
+    more.
+    """
 
     async def scenario(mesh: Mesh) -> None:
         async with served(tmp_path) as asking, served(tmp_path, peer_url=mesh.url) as asked:

@@ -94,7 +94,7 @@ class Scene:
         self.store.faults.append(Fault(nth, failure, path="_delta_log"))
 
     def claim_elsewhere(self, record: bool = False) -> None:
-        """Another process claims the partition, appends maybe, and is gone."""
+        """Claim the partition by another process, which ends then; with `record` it appends one first."""
         there = self.elsewhere()
         there.claim("http://elsewhere")
         if record:

@@ -32,7 +32,7 @@ class Pair:
         return next(index for index in range(PARTITIONS) if gateway.gateway.writer.leads(topic, index))
 
     def ends(self) -> list[int]:
-        """Where the partitions end, as any other process sees it."""
+        """The high watermark of each partition, read by another process."""
         topic = Cluster.open(open_store(self.root), create=False).topic("t")
         return [partition.high_watermark for partition in topic.partitions()]
 

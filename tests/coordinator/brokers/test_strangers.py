@@ -98,7 +98,7 @@ def test_in_a_secured_cluster_who_authenticates_nobody_is_not_asked_nor_let_in(t
 
 
 def test_who_writes_signs_of_life_alone_is_no_gateway(tmp_path: Path) -> None:
-    """It can keep a dead gateway on the list of the living, and no more."""
+    """Signs of life can keep a dead gateway on the list of live ones, and no more."""
 
     async def scenario(root: Path) -> None:
         one, two = Seat(root, "http://one"), Seat(root, "http://two")

@@ -225,7 +225,7 @@ class Simulation:
         self._moves = [move for move, weight in weights.items() for _ in range(weight)]
 
     def run(self, steps: int) -> None:
-        """So many steps, then the end."""
+        """Take so many random steps, then end the machine."""
         for _ in range(steps):
             self._one(self._moves)()
             self._machine.partitions_are_as_they_should_be()

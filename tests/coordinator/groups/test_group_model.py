@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
         return self.life.group
 
     def _name(self, number: int) -> str:
-        """One of the members; of nobody's name if there is none."""
+        """The name of a member; "nobody" if the group has none."""
         there = sorted(self.group.members)
         return there[number % len(there)] if there else "nobody"
 
@@ -204,7 +204,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=partitions, offset=offsets, heard=heard)
     def everybody_commits(self, at: TopicPartition, offset: int, heard: bool) -> None:
-        """At most one of those that share has a right to."""
+        """Let every member commit to one partition, although at most one may."""
         for number in range(len(self.group.members)):
             self.commit(number, at, False, offset, heard)
 

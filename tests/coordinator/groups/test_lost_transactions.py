@@ -144,7 +144,9 @@ def missing(_perform: Callable[[], object]) -> object:
 
 
 def test_a_transaction_does_not_hear_of_the_losses_of_later_ones() -> None:
-    """It waits for one partition, and has its records in another, where the next one cannot go on."""
+    """The first transaction waits for one partition; its records in another are in place, where a later one
+    fails.
+    """
 
     async def scenario() -> None:
         third_read = Fault(3, missing, {"get_range"}, f"{STAGING}/")

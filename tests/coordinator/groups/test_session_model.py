@@ -40,7 +40,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.polls)
     @rule(which=st.integers(0, 2), times=st.integers(1, 12))
     def go_on(self, which: int, times: int) -> None:
-        """Some steps of a poll, to which nothing comes between."""
+        """Take some steps of a poll without any event in between."""
         poll = self.polls[which % len(self.polls)]
         for _ in range(times):
             step = self.scene.next(poll)
@@ -84,7 +84,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=ANY, part=st.floats(0, 1))
     def reset(self, at: TopicPartition, part: float) -> None:
-        """Also to where this process does not know of records yet."""
+        """Reset an offset, maybe to one whose records this process does not yet know."""
         self.scene.reset(at, int(self.scene.logs[at].end * part))
 
     @rule()
@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
         self.scene.due = due
 
     def teardown(self) -> None:
-        """Without others a poll ends, and then another one has all that there is."""
+        """Once all others have left, a poll ends, and the next poll gets every remaining record."""
         for poll in self.polls:
             poll.ended = True
             self.scene.steps(poll)

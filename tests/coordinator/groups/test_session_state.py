@@ -287,7 +287,7 @@ def test_auto_commit_is_all_each_interval_and_else_what_is_given_up() -> None:
 
 
 def test_a_member_that_did_not_poll_goes_on_where_the_group_has_committed() -> None:
-    """It has its partitions again, which others may have had meanwhile."""
+    """The member has its partitions again, but other members may have had them meanwhile."""
     scene = Scene(MemberConfig(auto_offset_reset="earliest", auto_commit=False, max_poll_interval_ms=5_000))
     scene.logs[AT].end = 4
     poll = scene.begin()

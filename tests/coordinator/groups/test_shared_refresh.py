@@ -122,7 +122,7 @@ async def of_all(here: Gateway, consumers: list[ConsumerSession]) -> None:
 
 
 async def polled(here: Gateway, consumers: list[ConsumerSession]) -> None:
-    """Each has records to be given, of a partition that is led here."""
+    """Poll by each consumer: each gets records of a partition that this gateway leads."""
     asked = (consumer.poll(None, MIB, here.clock.monotonic(), no, any_topic) for consumer in consumers)
     assert [len(each.reads) for each in await asyncio.gather(*asked)] == [1] * MANY
 

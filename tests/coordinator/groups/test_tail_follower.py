@@ -53,7 +53,7 @@ class Setup:
         return sum(call.operation == "get" for call in self.store.calls)
 
     def elsewhere(self) -> Cluster:
-        """Another process on the root."""
+        """The cluster as opened by another process on the root."""
         return Cluster.open(open_store(self.root), self.clock)
 
 
@@ -97,7 +97,7 @@ def run(
 
 
 async def waiting(setup: Setup, reader: Reader, count: int) -> "list[asyncio.Task[object]]":
-    """So many readers, all of which wait."""
+    """The tasks of `count` readers, all of which are waiting at the tail."""
     tasks = [asyncio.create_task(_awaited(reader(setup, number))) for number in range(count)]
     while len(setup.partition._listeners) < count:
         await others_first()

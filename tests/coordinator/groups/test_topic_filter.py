@@ -80,7 +80,9 @@ def test_who_subscribes_anew_counts() -> None:
 
 
 def test_a_subscription_of_nobody_takes_all() -> None:
-    """One that was made while nobody was authenticated; a poll gives what its caller may read."""
+    """The subscription was made while nobody was authenticated; a poll then gives only topics that its caller
+    may read.
+    """
     driven = Driven(BOTH)
     driven.happen(reading())
     subscribed(driven, "a", None)

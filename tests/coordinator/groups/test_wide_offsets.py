@@ -102,7 +102,7 @@ def test_a_wide_group_hears_of_topics_in_one_turn() -> None:
 
 
 def test_a_reset_is_whole_whatever_happens_meanwhile(tmp_path: Path) -> None:
-    """Its client is gone, and a member has joined that it would have been refused for."""
+    """Its client leaves, and a member joins because of which a new reset would be refused."""
 
     async def scenario(gateway: Gateway) -> None:
         create_topic(gateway.cluster, "wide", OFFSETS_AT_ONCE + 1)

@@ -30,7 +30,7 @@ def key(secured: Secured) -> str:
 
 @pytest.fixture(scope="module")
 def gateway(secured: Secured, key: str) -> Iterator[RunningGateway]:
-    """One that authenticates its clients: tests here run commands against it."""
+    """A gateway that authenticates its clients; the tests here run commands against it."""
     secured.user("alice", "a secret")
     url = secured.cluster.store.url
     with running_gateway(url, authentication_methods="api-key,scram", linger_ms=0) as running:

@@ -14,7 +14,7 @@ from tests.kit.support import S3Server, free_port
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, run: Run) -> Run:
-    """Without the settings of this shell."""
+    """Runs commands without this shell's store options."""
     monkeypatch.delenv("LAKELOG_STORE_OPTIONS", raising=False)
     return run
 

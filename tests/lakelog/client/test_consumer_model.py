@@ -110,7 +110,9 @@ class Life:
                 self.poll()
 
     def others_work(self) -> None:
-        """Where the consumer is not: they go on where it was, if it gave the partition up in order."""
+        """Let another member work in a partition that the consumer does not own. It goes on where the
+        consumer was, after an orderly handover.
+        """
         at = self._one()
         if at not in self.coordinator.mine and not self.choice.partitions:
             start = self.coordinator.start(at)

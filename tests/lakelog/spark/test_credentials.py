@@ -85,7 +85,7 @@ def admin(secured: Secured) -> str:
 
 @pytest.fixture(scope="module")
 def gateway(authority: Authority, secured: Secured, admin: str) -> Iterator[RunningGateway]:
-    """One that authenticates its clients and speaks TLS, with the topics of the program."""
+    """A gateway that authenticates its clients and speaks TLS, with the topics of the program."""
     pair = authority.pair("gateway")
     settings = {
         "ssl_certfile": pair.certfile,

@@ -50,7 +50,7 @@ def user(name: str, stored: bytes = b"stored") -> ScramUserRecord:
 
 
 def known(store: Store) -> Credentials:
-    """As a process finds them that starts now."""
+    """The credentials, as a process that starts now reads them."""
     log = open_credentials(store, SystemClock(), "")
     return Credentials() if log is None else log.credentials
 
@@ -169,7 +169,7 @@ def test_who_revokes_at_once_with_another_decides_again(log: CredentialLog, stor
 @pytest.mark.parametrize("failure", [crash_before, crash_after])
 @pytest.mark.parametrize("nth", range(1, 5))
 def test_a_writer_that_dies_has_done_all_or_nothing(store: Store, nth: int, failure: object) -> None:
-    """It dies at the table, at its claim, at its segment, at its commit."""
+    """The writer dies at its table, its claim, its segment, or its commit."""
     dying = FaultyStore(store, [Fault(nth, failure)])  # type: ignore[arg-type]
     with pytest.raises(Crash):
         create_credentials(dying, SystemClock(), "").change(
@@ -233,7 +233,7 @@ def test_who_slept_for_longer_than_a_tombstone_stays_lets_no_revoked_key_in(
 
 
 def test_who_sleeps_in_the_middle_of_a_look_lets_no_revoked_key_in(local: Store, clock: ManualClock) -> None:
-    """It has read how long the log is, and not yet the tombstone, which is gone when it wakes up."""
+    """The reader knows the length of the log, and sleeps until the tombstone is cleaned."""
     log = create_credentials(local, clock, "http://first")
     add_api_key(log, key("a"))
     add_api_key(log, key("b"))

@@ -45,7 +45,7 @@ READ, WRITTEN = acl("flights"), acl("cargo", "User:bob")
 
 
 def rules(cluster: Cluster) -> AccessRules:
-    """As another process reads them that opens the root now, and as this one does."""
+    """The access rules of the root, which this process and a new one must read alike."""
     cluster.refresh()
     assert another(cluster).metadata_log.access == cluster.metadata_log.access
     return cluster.metadata_log.access

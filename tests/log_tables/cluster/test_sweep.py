@@ -152,7 +152,7 @@ def test_a_sweep_waits_for_a_change_in_flight_to_learn_what_others_made(
 def test_a_sweep_that_slept_removes_nothing_that_was_half_created_before(
     cluster: Cluster, clock: ManualClock, store: Store
 ) -> None:
-    """It sees a directory that no record names yet, and sleeps; the creation ends meanwhile."""
+    """The sweep sees a directory that no record names yet, and sleeps until its creation is complete."""
     create_table(store, "topics/t/partition=0", clock)
 
     def created() -> None:

@@ -31,7 +31,7 @@ VALUES = [b"0", b"1", b"2", b"3"]
 
 @pytest.fixture
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
-    """With a tiered topic `t` of four segments, two of them in the remote root."""
+    """A cluster with a tiered topic `t` of four segments, two of them in the remote root."""
     made = tiered_cluster(tmp_path, clock)
     partition = made.claim(create_topic(made, "t", configs=TIERED), 0)
     append_each(partition, VALUES)

@@ -129,7 +129,7 @@ def test_a_part_is_as_long_as_the_page_says() -> None:
     ],
 )
 def test_the_items_of_a_long_array_are_read_at_once(kind: str, item: bytes) -> None:
-    """One by one they took 3 µs each, and a request of 16 MB half a minute."""
+    """Read one by one, an item took 3 µs, and a request of 16 MB half a minute."""
     value, declaration = b'{"a":[' + b",".join([item] * 20_000) + b"]}", parse(f"a array<{kind}>")
     fit(value, declaration)
     calls = 0

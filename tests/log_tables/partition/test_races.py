@@ -38,7 +38,7 @@ def race_in_a_process(
 
 
 def check_race(partition: Partition, acknowledged: list[dict[int, bytes]], count: int) -> None:
-    """All was acknowledged once, and is there, with no offset missing or given twice."""
+    """Assert that each record was acknowledged once, and that offsets have no gap and no double."""
     together = {offset: value for found in acknowledged for offset, value in found.items()}
     assert sum(map(len, acknowledged)) == len(together) == count * len(acknowledged)
     assert held(another(partition)) == dict(sorted(together.items()))

@@ -63,7 +63,7 @@ def test_a_repeat_survives_a_claim_a_checkpoint_and_another_process(partition: P
 
 
 def test_the_last_five_batches_are_known_to_the_next_leader_too(partition: Partition) -> None:
-    """Each in a commit of its own, between those of others; a checkpoint hides them from who opens it."""
+    """Each batch is in its own commit, between those of others; a checkpoint hides them from a new reader."""
     sent = [entry(b"x", b"y", producer=ProducerStamp(7, 3, 2 * number)) for number in range(6)]
     for number, each in enumerate(sent):
         partition.append([each, entry(b"of others", producer=ProducerStamp(8, 0, number))])

@@ -301,7 +301,9 @@ def test_a_remote_root_that_lost_what_it_held_takes_nothing_more(
 def test_a_log_that_is_older_than_what_was_copied_of_it_loses_nothing_more(
     partition: Partition, root: RemoteRoot, store_root: Path, tmp_path: Path
 ) -> None:
-    """It was restored from a backup: what it has appended since has the offsets of other records there."""
+    """The log was restored from a backup: its newer records have the offsets of other records in the remote
+    root.
+    """
     shutil.copytree(store_root, tmp_path / "backup")
     append_each(partition, [b"lost", b"newest"])
     move(partition.table, root, 7)

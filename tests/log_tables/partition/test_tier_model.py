@@ -111,7 +111,7 @@ class Tiers(RuleBasedStateMachine):
 
     @rule(mover=who, hole=st.none() | st.integers(0, 2))
     def move(self, mover: int, hole: int | None) -> None:
-        """It commits that, of which a task that failed may have left out one."""
+        """Commit the copies of a move; a failed task may have left one out."""
         given = [item for at, item in enumerate(self.copied[mover]) if at != hole]
         self._commit(*self._tables(None), given)
 
@@ -130,7 +130,9 @@ class Tiers(RuleBasedStateMachine):
         return copy(here.store, there.store, here.directory, wanted, held_there, "lz4", here.clock)
 
     def _commit(self, here: Table, there: Table, made: Sequence[Segment]) -> None:
-        """As a maintenance run: there, in the table over the topic there, and here."""
+        """Commit a move as maintenance does: to the remote table, to the table over the topic, and to the
+        local one.
+        """
         commit_copies(here, there, made)
         release(here, there, made, self._fold_there(there).end(0))
 

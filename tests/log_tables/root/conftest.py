@@ -19,7 +19,9 @@ from tests.kit.trees import VALUES
 
 @pytest.fixture
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
-    """With topics `t` and `u`, a group that has committed, and a transaction that waits to be applied."""
+    """A cluster with topics `t` and `u`, a group that has committed, and a transaction that is not yet
+    applied.
+    """
     made = Cluster.open(open_store(tmp_path / "here"), clock)
     for name in ("t", "u"):
         append_each(made.claim(create_topic(made, name), 0), VALUES)

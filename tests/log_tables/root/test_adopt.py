@@ -32,7 +32,7 @@ TIERED = {"remote.storage.enable": "true"}
 
 @pytest.fixture
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
-    """With a topic, and a gateway on its list that is no more."""
+    """A cluster with a topic, and with a gateway on its list that has ended."""
     made = Cluster.open(open_store(tmp_path / "root"), clock)
     append_each(made.claim(create_topic(made, "t"), 0), VALUES)
     made.metadata_log.register_broker("http://original")

@@ -53,7 +53,9 @@ def test_a_copy_has_all_that_the_original_has_and_an_id_of_its_own(cluster: Clus
 def test_a_copy_that_comes_too_late_for_a_merged_segment_looks_again(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """It begins with the small ones, which are merged soonest, and a merged one is the largest."""
+    """The copy begins with small segments, which are merged soonest, and ends with large ones, such as a
+    merged one.
+    """
     partition = cluster.claim(cluster.topic("u"), 0)
     append_each(partition, [b"%d" % number * (10 - number) for number in range(10)])
     directory, inputs = partition.directory, partition.snapshot.segments

@@ -75,7 +75,7 @@ def test_a_root_without_credentials_is_copied_with_them(cluster: Cluster, tmp_pa
 def test_a_copy_that_was_interrupted_goes_on_with_or_without_them(
     secured: Cluster, tmp_path: Path, clock: ManualClock, with_credentials: bool
 ) -> None:
-    """It dies when the log of the credentials is there, and that of the metadata is not."""
+    """The copy dies after the log of the credentials, and before that of the metadata."""
     target = open_store(tmp_path / "copy")
     died = Fault(1, crash_after, {"put_if_absent"}, CREDENTIALS)
     with pytest.raises(Crash):
@@ -102,7 +102,7 @@ def test_fsck_checks_them(secured: Cluster, clock: ManualClock) -> None:
 def test_a_root_that_lacks_a_part_of_them_is_not_whole(
     secured: Cluster, tmp_path: Path, clock: ManualClock
 ) -> None:
-    """It was copied file by file, and now a gateway starts there."""
+    """The root was copied file by file, and now a gateway starts there."""
     (tmp_path / "here").rename(tmp_path / "old")
     (tmp_path / "here").mkdir()
     copy_root(open_store(tmp_path / "old"), open_store(tmp_path / "here"), clock, with_credentials=True)

@@ -109,7 +109,7 @@ def test_staged_files_of_one_partition_are_applied_while_another_is_read(
 def test_a_staged_file_that_is_gone_leads_to_a_look_at_every_partition(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """It waits by what partition 1 says; by the time it is read, partition 1 says that it was applied."""
+    """By partition 1 the file is pending; when it is read, partition 1 says that it was applied."""
     part = PartitionRecords("t", cluster.topic("t").topic_id, 0, [entry(b"pending").records])
     staged = stage(cluster.store, cluster.clock, "h", [part])
     say(cluster, (IntentKey("h", 1), Intent(APPLIER, 1, (staged,))), index=1)

@@ -134,7 +134,7 @@ def test_what_is_too_large_only_when_it_is_encoded_is_refused(store: Store, cloc
 def test_a_transaction_is_refused_a_file_that_is_too_large_and_reads_it_once_committed(
     store: Store, clock: ManualClock
 ) -> None:
-    """Who staged it, or committed it, did not know the bound."""
+    """An older program, without the bound, has staged the file, or committed it."""
     large = input_batch([Record(bytes([n]) * 5_000) for n in range(200)], 0)
     staged = staging.stage(store, clock, GROUP, [PartitionRecords("t", "id", 0, [large])])
     (run,) = staged.runs

@@ -28,7 +28,7 @@ VALUES = [
 
 @pytest.fixture
 def cluster(store_root: Path) -> Cluster:
-    """With the topic `t` of two partitions, a file for each value."""
+    """A cluster with the topic `t` of two partitions, and a file for each value."""
     made = Cluster.open(open_store(store_root))
     for partition in create_topic(made, "t", 2).partitions():
         partition.claim("")

@@ -78,7 +78,7 @@ class Asked:
 
     @property
     def said(self) -> str:
-        """Everything that the client gets to see."""
+        """The whole text that the client sees."""
         message = "" if self.error is None else self.error.message
         return message + b"".join(content for _, content in self.frames).decode()
 

@@ -20,7 +20,7 @@ VALUES = [f'{{"n": {number}}}'.encode() for number in range(6)]
 
 @pytest.fixture
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
-    """With a tiered topic `t` of two partitions, each of six segments of one record."""
+    """A cluster with a tiered topic `t` of two partitions, each with six segments of one record."""
     made = tiered_cluster(tmp_path, clock)
     topic = create_topic(made, "t", 2, {"remote.storage.enable": "true"})
     for index in range(2):

@@ -78,7 +78,9 @@ def test_another_root_that_was_mounted_in_its_place_is_not_written_to(
 def test_the_name_of_a_root_that_is_there_is_made_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who made it may have died before its fsync; who only reads makes nothing durable."""
+    """The process that created the root may have died before its fsync. A process that only reads makes
+    nothing durable.
+    """
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda opened: synced.append(os.fstat(opened).st_ino))
     (tmp_path / "root").mkdir()

@@ -46,7 +46,7 @@ class Cached(Broken):
 
 
 class Overwriting(Broken):
-    """Its conditional puts are refused, and done."""
+    """A store that refuses a conditional put of an existing name, and overwrites the object."""
 
     def put_if_absent(self, path: str, data: Data) -> None:
         try:
@@ -57,7 +57,7 @@ class Overwriting(Broken):
 
 
 class Unconditional(Broken):
-    """Its conditional puts are puts."""
+    """A store that ignores the condition of a put."""
 
     def put_if_absent(self, path: str, data: Data) -> None:
         self.store.put(path, data)
@@ -92,28 +92,28 @@ class Forgetful(Broken):
 
 
 class Late(Broken):
-    """Its lists are one object behind."""
+    """A store whose lists lack the last object."""
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         return iter([*self.store.list(prefix, start_after)][:-1])
 
 
 class Unordered(Broken):
-    """Its lists begin at the end."""
+    """A store that lists in reverse order."""
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         return iter([*self.store.list(prefix, start_after)][::-1])
 
 
 class FromTheStart(Broken):
-    """Its lists begin where all lists begin."""
+    """A store that ignores where a list is to start."""
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         return self.store.list(prefix, start_after[:0])
 
 
 class Whole(Broken):
-    """It ignores ranges."""
+    """A store that ignores ranges."""
 
     def get_range(self, path: str, *_: int) -> bytes:
         return self.store.get(path)

@@ -30,7 +30,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def race(attempt: Callable[[int], bool]) -> list[bool]:
-    """Which of RACERS threads that start together succeeded."""
+    """Start RACERS threads together; returns which of them succeeded."""
     start = threading.Barrier(RACERS)
 
     def run(racer: int) -> bool:

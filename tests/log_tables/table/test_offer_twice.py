@@ -49,7 +49,7 @@ def batch_ids(partition: Partition) -> list[str]:
 
 
 def truncation(table: Table) -> Commit:
-    """One inside of a segment: it removes none."""
+    """A truncation to the inside of a segment, which removes none."""
     return Commit(commit_info(table.clock, "DELETE RECORDS"), txns=(Txn(TXN_LOG_START, 13),))
 
 

@@ -42,7 +42,7 @@ def test_a_checkpoint_is_due_after_so_many_commits(partition: Partition) -> None
 def test_a_slow_writer_that_sets_the_hint_back_misleads_nobody(
     store: Store, clock: ManualClock, partition: Partition
 ) -> None:
-    """It wakes from its checkpoint after a cleanup, and puts a commit in a place that was cleaned."""
+    """The writer wakes up after a cleanup, and puts a commit at a version that was cleaned."""
     append_each(partition, [b"0", b"1"])
     slow = another(partition)
     append_each(partition, [b"2", b"3"])
@@ -174,7 +174,7 @@ def test_another_process_may_tidy_a_log_beside_its_leader(
 
 
 def test_other_readers_find_the_newest_version_when_the_hint_was_set_back(store_root: Path) -> None:
-    """By a slow process: to a checkpoint that was cleaned, and to one before a hole."""
+    """A slow process has set the hint to a checkpoint that was cleaned, or to one before a hole."""
     partition = new_partition(open_store(store_root), SystemClock())
     slow = another(partition)
     append_each(partition, [b"0", b"1", b"2", b"3"])

@@ -73,7 +73,7 @@ def test_files_that_a_merge_replaced_stay_as_long_as_the_topic_says_and_an_hour_
 
 
 def test_what_was_replaced_goes_in_its_time_though_its_records_are_deleted_meanwhile(merged: World) -> None:
-    """They live on for a day in the file that replaced it."""
+    """The records live on for a day in the file that replaced theirs."""
     size = sum(remove.size or 0 for remove in merged.partition.snapshot.tombstones.values())
     assert merged.vacuum().marked == 3
     assert merged.partition.truncate(3) == 3

@@ -40,7 +40,7 @@ def read(reader: PartitionReader, plan: ReadPlan) -> list[bytes]:
 def test_a_reader_that_planned_before_merges_goes_on_in_what_replaced_its_files(
     world: World, awake: bool
 ) -> None:
-    """Also one whose clock stood still, and for which the log was cleaned too early."""
+    """This includes a reader whose clock stood still, and for which the log was cleaned too early."""
     append_each(world.partition, [b"0", b"1", b"2"])
     reader, plan = planned(world, world.clock if awake else ManualClock())
     for value in (b"3", b"4"):
@@ -173,7 +173,7 @@ def test_what_is_committed_while_the_files_are_listed_is_not_marked(world: World
 
 
 def test_a_vacuum_that_slept_opens_the_table_again(merged: World) -> None:
-    """Its log was cleaned meanwhile: what it knows of the table is of long ago."""
+    """The table's log was cleaned meanwhile, so the vacuum's knowledge is old."""
     sleepy = Table(merged.store, TABLE, merged.clock)
     append_each(merged.partition, [b"3", b"4"])
     merged.merge()

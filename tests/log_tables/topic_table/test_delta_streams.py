@@ -90,7 +90,7 @@ class Streamed:
 
 
 def refusals(commit: Commit) -> dict[str, str]:
-    """Which streams refuse `commit`, with which error."""
+    """The streams that refuse `commit`, each with its error."""
     if commit.info.operation != Kind.CHANGE.value or not commit.removes:
         return {}
     if commit.adds:
@@ -227,7 +227,7 @@ def test_a_stream_ends_when_the_table_is_begun_again_and_a_new_one_has_everythin
 def test_streams_have_each_record_once_for_long(
     spark: "SparkSession", tmp_path: Path, seed: int, part: int, policy: str, delay_ms: int
 ) -> None:
-    """With the default delay a stream that rests for more than an hour may have to begin again."""
+    """With the default delay, a stream that pauses for more than an hour may have to begin again."""
     world = Streamed(spark, tmp_path, seed + part, policy, delay_ms, files_max=(1_000, 20, 5)[part])
     for _ in range(12):
         for _ in range(8):

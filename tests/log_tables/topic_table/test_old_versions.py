@@ -93,7 +93,7 @@ class Versions:
         return of_delta_rs(DeltaTable(self.topic.location, version=version))
 
     def by_who_opened(self, version: int) -> Rows:
-        """By a reader that opened the table at that version, if there was one."""
+        """The rows that a reader finds which opened the table at that version, if there was one."""
         table = self.opened.get(version)
         return self.rows[version] if table is None else of_delta_rs(table)
 

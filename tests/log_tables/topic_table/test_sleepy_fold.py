@@ -63,7 +63,7 @@ When = Callable[[Callable[[], object]], Failure]
 
 
 def fold_further(world: World) -> None:
-    """Another process folds, appends, merges, deletes, and folds."""
+    """Let another process fold, append, merge, delete, and fold again."""
     world.fold()
     world.append(1, 2)
     world.fold()
@@ -74,7 +74,7 @@ def fold_further(world: World) -> None:
 
 
 def fold_partly(world: World) -> None:
-    """Another process folds what is newer, and dies after its first commit."""
+    """Let another process fold newer commits, and die after its first one."""
     merge_folded(world, 2)
     world.append(1, 2)
     world.topic.partition(0).truncate(3)
@@ -94,7 +94,7 @@ def clean_for_an_hour(world: World) -> None:
 
 
 def clean_for_a_day(world: World) -> None:
-    """Another process folds, and the table's own log goes, too."""
+    """Let another process fold, and let the table's own log expire."""
     fold_further(world)
     world.cluster.clock.pause(TOPIC_LOG_RETENTION_MS / 1000 + 1)
     clean_for_an_hour(world)

@@ -66,7 +66,7 @@ def test_a_topic_that_is_not_there_is_made(spark: "SparkSession", empty: KafkaTo
 
 
 def test_a_stream_writes_from_topic_to_topic(topics: KafkaTopics, checkpoint: Path) -> None:
-    """At least once, as Kafka's sink promises; nothing fails here, so each record is there once."""
+    """Kafka's sink promises at least once; without failures each record is there exactly once."""
     topics.door.create_topic("copy", 3)
 
     def copy() -> None:

@@ -159,7 +159,7 @@ def test_a_topic_that_was_made_anew_is_read_under_the_old_offsets(
 
 
 def test_ends_are_found_by_a_consumer_group_too(topics: KafkaTopics, checkpoint: Path) -> None:
-    """As Spark does it with this setting: the driver joins a group for the topics, and commits nothing."""
+    """With this setting Spark's driver joins a group to find the ends, and commits nothing."""
     setting = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
     topics.spark.conf.set(setting, "true")
     try:

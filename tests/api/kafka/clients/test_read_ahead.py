@@ -54,7 +54,7 @@ def given(ahead: ReadAhead, log: Partition, offset: int, compression: Compressio
 
 
 def went_on(ahead: ReadAhead, log: Partition, compression: Compression = NONE) -> int:
-    """Where a client goes on that has asked for two stretches, one after the other."""
+    """The offset at which a client goes on after it has fetched two stretches, one after the other."""
     return given(ahead, log, given(ahead, log, 0, compression).end, compression).end
 
 

@@ -37,7 +37,7 @@ OFFERED = sorted({PRODUCE, *HANDLERS})
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServed]:
-    """Its clients have half a second for what they send and take."""
+    """A gateway whose clients have half a second to send and to take."""
     root = tmp_path_factory.mktemp("root")
     with kafka_served(root, receive_timeout_ms=500, send_timeout_ms=500) as served:
         yield served

@@ -21,7 +21,7 @@ from tests.kit.support import WAIT_S
 
 
 def test_a_transactional_producer_of_librdkafka_ends_at_once(kafka: KafkaGateway, asking: Asker) -> None:
-    """It repeats what it takes for passing, as long as it may."""
+    """The producer would repeat an error that it takes for a passing one."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "tx"})
     with pytest.raises(KafkaException, match="transactions are not offered") as caught:
         producer.init_transactions(10 * WAIT_S)
@@ -50,7 +50,7 @@ def test_no_replica_moves(asking: Asker) -> None:
 
 
 def test_the_topic_of_the_groups_is_named_nowhere(asking: Asker) -> None:
-    """Who finds it would read it, and it is not in Kafka's format."""
+    """A client that finds the topic would read it, but it is not in Kafka's format."""
     name = "__consumer_offsets"
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
     assert asking.ask(asked, 9).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -126,7 +126,7 @@ def test_a_client_that_asks_for_another_partition_first_each_time_gets_all(
 
 
 def test_what_a_thread_reads_for_a_client_that_left_holds_its_room(tmp_path: Path, wide: Store) -> None:
-    """It reads one partition to its end, and no other."""
+    """The thread finishes the partition that it reads, and begins no other."""
     holding = HoldingStore(wide, ".parquet", READS)
     with kafka_served(tmp_path, wrap=lambda _: holding) as here:
         with held(holding):

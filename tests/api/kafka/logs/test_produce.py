@@ -161,7 +161,7 @@ def test_a_batch_that_never_has_room_besides_its_frame_is_too_large(tmp_path: Pa
 def test_many_values_are_not_compared_with_declared_columns_on_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others would wait for as long as that takes, also the heartbeats of groups."""
+    """Other requests, also the heartbeats of groups, would wait for the comparison."""
     moved: list[str] = []
     submit = ThreadPoolExecutor.submit
 

@@ -177,7 +177,7 @@ def test_a_header_without_a_key_has_an_empty_one(count: int) -> None:
 
 
 def test_neither_reading_nor_writing_loads_pandas() -> None:
-    """It takes 0.9 s of the event loop, and several of Arrow's functions load it."""
+    """Loading pandas holds the event loop for 0.9 s, and several of Arrow's functions load it."""
     program = """
 import sys
 from api.kafka.records.fetched import encode_batches

@@ -155,7 +155,7 @@ def test_a_row_without_a_time_gets_the_time_at_which_it_is_written(topics: Topic
 
 
 def test_the_partition_is_the_rows_own_else_its_keys(topics: Topics) -> None:
-    """As a gateway, and so as every other producer, chooses by key."""
+    """The partition of a key is that of a gateway, and so of every other producer."""
     keys = [f"key-{number}" for number in range(50)]
     found = write(topics, {"key": keys, "value": keys, "partition": [None] * 49 + [1]})
     for index in range(3):

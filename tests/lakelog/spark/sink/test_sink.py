@@ -72,7 +72,9 @@ class Copying:
         self._gateway.alter_topic(self._target, **configs)
 
     def run(self, transform: Transform, per_trigger: int = 4) -> StreamingQuery:
-        """In micro-batches of `per_trigger` records; raises what fails it."""
+        """Run the query to its end, in micro-batches of `per_trigger` records. Raises the error that fails
+        it.
+        """
         records = (
             self._spark.readStream.format("lakelog")
             .option("subscribe", self._source)
@@ -93,7 +95,9 @@ class Copying:
         return sorted(int(file.name) for file in (self.checkpoint / "commits").glob("[0-9]*"))
 
     def forget_the_last(self) -> None:
-        """As if Spark had died when the last micro-batch was published, and it had not noted that yet."""
+        """Change the checkpoint as if Spark had died after it published the last micro-batch, and before it
+        noted that.
+        """
         last = self.done()[-1]
         (self.checkpoint / "commits" / str(last)).unlink()
         (self.checkpoint / "commits" / f".{last}.crc").unlink()
@@ -103,7 +107,7 @@ class Copying:
 def copying(
     spark: SparkSession, gateway: RunningGateway, topic: str, client: Client, tmp_path: Path
 ) -> Copying:
-    """From a topic `…-in`, which has ten records in two partitions, to `topic`."""
+    """A query that copies a topic `…-in`, with ten records in two partitions, to `topic`."""
     source = gateway.create_topic(f"{topic}-in", PARTITIONS)
     for partition in range(PARTITIONS):
         gateway.produce(source, *range(partition * 5, partition * 5 + 5), partition=partition)

@@ -222,9 +222,9 @@ class Copy:
         self._kill_driver()
 
     def _kill_workers(self) -> None:
-        """In the middle of a task: frozen, they are given the next one, and are killed then.
+        """Kill the workers in the middle of a task: frozen, they get their next task, and are killed then.
 
-        Where each of them has a task already, none begins: then it is that one's middle.
+        If each has a task already, no new one begins, and they die in the middle of the present one.
         """
         workers = [pid for index in range(len(HOSTS)) for pid in self.cluster.python(index)]
         started = self._count(STARTED)
@@ -245,7 +245,7 @@ class Copy:
             send(signal.SIGCONT, workers)
 
     def _kill_committer(self) -> None:
-        """Its query fails, if it was just publishing."""
+        """Kill the process that commits. The query fails if it was just publishing."""
         self._may_fail = True
         send(signal.SIGKILL, [pid for pid in descendants(self._driver.pid) if SINK in command(pid)])
 

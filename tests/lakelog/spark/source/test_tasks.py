@@ -121,7 +121,7 @@ def broken(topics: Topics) -> str:
 
 
 def test_a_corrupt_segment_fails_the_query_whatever_the_options(topics: Topics) -> None:
-    """It is no lost data: a person must look."""
+    """Corruption is not data loss: a person must look at it."""
     path = broken(topics)
     for fail in ("true", "false"):
         with pytest.raises(CorruptSegment, match=path):

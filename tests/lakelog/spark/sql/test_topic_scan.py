@@ -283,7 +283,7 @@ def test_a_topic_that_was_made_again_says_what_to_do(
 def test_a_table_that_was_begun_again_says_what_to_do(
     spark: "SparkSession", cluster: Cluster, topic: Topic
 ) -> None:
-    """It holds nothing until it is folded, and no query may show that."""
+    """The new table is empty until it is folded, and no query may show that."""
     register(spark, cluster, names="t")
     refold(cluster.store, topic.directory, SystemClock())
     for _ in range(2):
