@@ -13,10 +13,10 @@ from typing import Protocol, TypeVar
 from jobs.engine import Failure, whole
 from jobs.local_workers import Workers
 from log_tables.limits import MIB
-from log_tables.segments.key_shuffle import KeyGroup
-from log_tables.segments.shuffle_file import (
+from log_tables.segments.key_shuffle import (
     BucketTask,
     GroupTask,
+    KeyGroup,
     write_keys,
     write_offsets,
     write_segment,

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from log_tables.cluster.kafka_settings import WITHOUT_EFFECT
-from log_tables.cluster.setting import Columns, ListSetting, Ratio, Setting
+from log_tables.cluster.setting import WITHOUT_EFFECT, Columns, ListSetting, Ratio, Setting
 from log_tables.columns.declaration import NOTHING, Declaration, parse
 from log_tables.errors import InvalidConfig
 from log_tables.key_hash import KEY_HASHES, MURMUR3

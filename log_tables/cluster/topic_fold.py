@@ -11,8 +11,8 @@ from log_tables.layout import partition_directory
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
 from log_tables.table.snapshot import Snapshot
-from log_tables.topic_table.refold import refold
 from log_tables.topic_table.topic_snapshot import TopicSnapshot
+from log_tables.topic_table.topic_table import refold
 
 
 @dataclass(slots=True)

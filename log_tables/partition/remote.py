@@ -35,8 +35,7 @@ from log_tables.table.checkpoint import newest_checkpoint
 from log_tables.table.commit import read_commit
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table, create_table
-from log_tables.topic_table.refold import refold
-from log_tables.topic_table.topic_table import TopicTable, create_topic_table
+from log_tables.topic_table.topic_table import TopicTable, create_topic_table, refold
 
 Result = TypeVar("Result")
 

@@ -8,7 +8,6 @@ from log_tables.layout import PARTITION, TXN_DELETED
 from log_tables.root.commit_replay import check_claims, check_info, check_remove
 from log_tables.table.commit import VACUUM, Add, Commit
 from log_tables.table.snapshot import segment_of
-from log_tables.topic_table.refold import REFOLD
 from log_tables.topic_table.topic_snapshot import (
     TopicSnapshot,
     end_txn,
@@ -16,6 +15,7 @@ from log_tables.topic_table.topic_snapshot import (
     partition_of,
     target_txn,
 )
+from log_tables.topic_table.topic_table import REFOLD
 
 _FOLDS = ("OPTIMIZE", "DELETE", "WRITE")
 _CHANGES = {

@@ -36,7 +36,6 @@ from log_tables.table.commit import decode as decode_commit
 from log_tables.table.invariant import is_ours
 from log_tables.table.snapshot import Segment, segment_of
 from log_tables.table.tombstones import Tombstones
-from log_tables.topic_table.refold import REFOLD
 from log_tables.topic_table.topic_snapshot import (
     TopicSnapshot,
     check_supported,
@@ -45,7 +44,7 @@ from log_tables.topic_table.topic_snapshot import (
     noted_txn,
     partition_of,
 )
-from log_tables.topic_table.topic_table import classify_fold, properties
+from log_tables.topic_table.topic_table import REFOLD, classify_fold, properties
 
 _REMEDY = "make the table again with `lakelog root refold`"
 

@@ -26,10 +26,9 @@ from log_tables.layout import (
     topic_directory,
 )
 from log_tables.record import Record
-from log_tables.root import kept_producers
 from log_tables.root.access_history import CredentialHistory, check_events
 from log_tables.root.fold_replay import check_fold, check_remote_fold
-from log_tables.root.group_history import GroupHistory
+from log_tables.root.group_history import GroupHistory, GroupProducers, States, misused, producers_of, shared
 from log_tables.root.group_replay import GroupReplay, records
 from log_tables.root.inspection import lost_files
 from log_tables.root.log_replay import replay
@@ -105,7 +104,7 @@ def check(store: Store, deep: bool = False) -> Report:
     if named is not None:
         check_format(named)
     remote = None if named is None else _remote_store(store, named, report)
-    producers: dict[str, kept_producers.States] = {}
+    producers: dict[str, States] = {}
     ends: dict[tuple[str, str, int], int] = {}
     history = _history(store, named, report)
     topics = _live(history)
@@ -122,7 +121,7 @@ def check(store: Store, deep: bool = False) -> Report:
         if here is None:
             _forget_deleted(store, history, topic, report)
             continue
-        producers[directory] = kept_producers.producers(here)
+        producers[directory] = producers_of(here)
         ends[topic.name, topic.topic_id, number] = here.high_watermark
         report.partitions[-1].problems += _unexplained(store, directory, history, topic, here)
         if remote is not None and named is not None:
@@ -250,13 +249,13 @@ def _check_groups(
     directories: list[str],
     topics: TopicHistory,
     ends: Mapping[tuple[str, str, int], int],
-    producers: Mapping[str, kept_producers.States],
+    producers: Mapping[str, States],
     report: Report,
 ) -> None:
     """Check what the groups say, and compare their producers with those in partitions, which were read
     before. The topics are read again, for groups know those that were made meanwhile.
     """
-    heard = kept_producers.GroupProducers()
+    heard = GroupProducers()
     try:
         found = {directory: replay(store, directory, deep=False) for directory in directories}
         topics = _now(store, topics)
@@ -273,9 +272,9 @@ def _check_groups(
     except LakelogError as error:
         report.root_problems.append(f"the log of consumer groups cannot be read: {error}")
         return
-    report.root_problems += kept_producers.shared(heard)
+    report.root_problems += shared(heard)
     for partition in report.partitions:
-        partition.problems += kept_producers.misused(heard, producers.get(partition.directory, {}))
+        partition.problems += misused(heard, producers.get(partition.directory, {}))
 
 
 def _ends_now(store: Store, groups: GroupHistory) -> dict[tuple[str, str, int], int]:

@@ -1,4 +1,4 @@
-"""Files of a local disk: calls of the operating system, and what their errors say.
+"""Files of a local disk: calls of the operating system, two at once if need be, and what their errors say.
 
 An error names an object by its path under the root and never by a path of the machine.
 """
@@ -7,7 +7,9 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from log_tables.errors import (
@@ -20,6 +22,50 @@ from log_tables.errors import (
     StoreUnavailable,
 )
 from log_tables.store.objects import Data
+
+Call = Callable[[], None]
+AtOnce = Callable[[Call, Call], None]
+"""Makes two calls, in any order; on return both have returned. Raises what one of them has raised. A call
+may be made once more."""
+
+
+class CallWorker:
+    """A thread that makes one of two calls, while the caller makes the other. Thread-safe.
+
+    It does so for one caller at a time. The others make their calls one after the other: where many work at
+    once the disk is busy anyway, and a change of threads costs some 30 µs of a processor.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync")  # it begins with the first call
+        self._free = threading.Lock()
+
+    def both(self, one: Call, other: Call) -> None:
+        """Make the two calls (AtOnce)."""
+        if not self._free.acquire(blocking=False):
+            _in_turn(one, other)
+            return
+        try:
+            self._at_once(one, other)
+        finally:
+            self._free.release()
+
+    def _at_once(self, one: Call, other: Call) -> None:
+        try:
+            begun = self._thread.submit(one)
+        except RuntimeError:  # the interpreter ends, or the system has no thread left
+            _in_turn(one, other)
+            return
+        try:
+            other()
+        finally:
+            begun.result()
+
+
+def _in_turn(one: Call, other: Call) -> None:
+    one()
+    other()
+
 
 _ADVICE = {
     errno.ESTALE: "mount it again if it was mounted, and start again",

@@ -23,8 +23,9 @@ from tempfile import mkdtemp
 from log_tables.clock import Clock
 from log_tables.errors import InvalidArgument, ObjectMissing, StoreUnavailable
 from log_tables.layout import HOME_ANCHOR, is_secret
-from log_tables.store.call_worker import AtOnce, CallWorker
 from log_tables.store.file import (
+    AtOnce,
+    CallWorker,
     Identity,
     NewFile,
     exists,

@@ -1,30 +1,35 @@
 """The table over a topic: the segments of all its partitions as one Delta table, which no data is copied for.
 
 Any process may fold, at any time, and is killed at any point: the table says itself how far it is, and put if
-absent decides between two.
+absent decides between two. After another tool has committed to it, or its log was lost, it begins again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from log_tables.clock import Clock
 from log_tables.columns.declaration import Declaration
-from log_tables.errors import AlreadyExists
+from log_tables.errors import AlreadyExists, CorruptLog
 from log_tables.layout import (
     PARTITION,
     PROPERTY_FILE_RETENTION,
     TXN_DELETED,
+    commit_version,
     log_directory,
 )
 from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, FOLD_ACTIONS_MAX, TOPIC_LOG_RETENTION_MS
 from log_tables.record import delta_schema
 from log_tables.store.store import Store
-from log_tables.table.checkpoint import Checkpoint
-from log_tables.table.commit import VACUUM, Commit, Metadata, Txn, put_commit
+from log_tables.table.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
+from log_tables.table.commit import VACUUM, Add, Commit, Metadata, Remove, Txn, put_commit, read_commit
 from log_tables.table.delta_log import DeltaLog, commit_info, new_table_id
 from log_tables.table.invariant import FOREIGN, Violation, foreign_commit, is_harmless, is_ours
 from log_tables.table.snapshot import Snapshot
+from log_tables.table.tombstones import Tombstones
+from log_tables.table.txns import Txns
 from log_tables.topic_table.fold import broken_fold, plan
 from log_tables.topic_table.topic_snapshot import (
     PROTOCOL,
@@ -32,6 +37,7 @@ from log_tables.topic_table.topic_snapshot import (
     check_supported,
     first_folded,
     from_checkpoint,
+    is_noted_txn,
     remove_of,
 )
 
@@ -177,3 +183,73 @@ def classify_fold(table: str, before: TopicSnapshot, commit: Commit) -> TopicSna
     if after is None or reason is not None:
         raise foreign_commit(table, before.version + 1, commit, reason or FOREIGN, _REMEDY)
     return after
+
+
+REFOLD = "REFOLD"
+"""The operation of the commit that begins the table again."""
+
+
+def refold(
+    store: Store, directory: str, clock: Clock, configuration: Mapping[str, str] | None = None
+) -> None:
+    """Begin the table over the topic at `directory` again, empty and under a new id; folds then fill it.
+
+    One commit takes out all that its log has named, whoever named it. Streams of other engines over the table
+    refuse the new id. Commits that are missing or cannot be read are left out. The table has the properties
+    of `configuration`, too. Raises StoreUnavailable.
+    """
+    while True:
+        found = _log(store, directory)
+        if found is None:
+            with suppress(AlreadyExists):
+                create_topic_table(store, directory, clock, configuration)
+            return
+        info, metadata = commit_info(clock, REFOLD), new_metadata(clock, configuration)
+        txns = tuple(Txn(name, -1 if is_noted_txn(name) else 0) for name in sorted(found.txns))
+        removes = tuple(
+            Remove(add.path, True, info.timestamp, add.size, True, add.partitionValues)
+            for add in found.adds.values()
+        )
+        commit = Commit(info, txns, removes=removes, protocol=PROTOCOL, metadata=metadata)
+        if put_commit(store, directory, found.version + 1, commit, clock) is None:
+            # Our own processes open the table here, and read nothing of what was before.
+            write_checkpoint(
+                store,
+                directory,
+                Checkpoint(found.version + 1, PROTOCOL, metadata, Txns(txns), (), Tombstones()),
+            )
+            return
+
+
+@dataclass(slots=True)
+class _Log:
+    """The files and the txns that a log names at `version`."""
+
+    version: int = -1
+    adds: dict[str, Add] = field(default_factory=dict)
+    txns: set[str] = field(default_factory=set)
+
+
+def _log(store: Store, directory: str) -> _Log | None:
+    """The content of the log by its actions alone, whatever they break; None without a log."""
+    paths = [item.path for item in store.list(log_directory(directory) + "/")]
+    commits = [version for version in map(commit_version, paths) if version is not None]
+    if not commits:
+        return None
+    named, start = _Log(), None
+    with suppress(CorruptLog):
+        start = newest_checkpoint(store, directory)
+    if start is not None:
+        named = _Log(start.version, {add.path: add for add in start.adds}, {*start.txns})
+    while named.version < max(commits):
+        named.version += 1
+        commit = None
+        with suppress(CorruptLog):
+            commit = read_commit(store, directory, named.version)
+        if commit is None:
+            continue  # no reader gets past it, but for those who begin at the checkpoint of the refold
+        for remove in commit.removes:
+            named.adds.pop(remove.path, None)
+        named.adds |= {add.path: add for add in commit.adds}
+        named.txns |= {txn.app_id for txn in commit.txns}
+    return named

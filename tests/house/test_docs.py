@@ -20,7 +20,7 @@ from lakelog.spark.options import SOURCE_OPTIONS, STORAGE_PREFIX
 from lakelog.spark.session import LISTS, session_config
 from log_tables import errors
 from log_tables.cluster.config import SETTINGS
-from log_tables.cluster.kafka_settings import WITHOUT_EFFECT as UNUSED_SETTINGS
+from log_tables.cluster.setting import WITHOUT_EFFECT as UNUSED_SETTINGS
 from log_tables.errors import LakelogError
 from log_tables.record import timestamp_us
 from log_tables.table import invariant

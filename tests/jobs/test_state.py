@@ -13,7 +13,7 @@ from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, TOMBSTONE_RETENTION_M
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
-from log_tables.topic_table.refold import refold
+from log_tables.topic_table.topic_table import refold
 from tests.kit.clusters import another
 from tests.kit.folds import FoldedTopic, merge_folded
 from tests.kit.partitions import append_each

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from log_tables.clock import Clock, ManualClock
 from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.partition.partition import Partition
-from log_tables.store.call_worker import AtOnce, Call
+from log_tables.store.file import AtOnce, Call
 from log_tables.table.table import create_table
 from log_tables.testing import Crash, Failure, crash_after, crash_before
 from tests.kit.disk import Fails, Kept, death, once

@@ -12,7 +12,7 @@ from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
 from log_tables.segments.segment import SegmentCache
-from log_tables.store.call_worker import AtOnce
+from log_tables.store.file import AtOnce
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store
 from tests.kit.disk import Disk, Fails, Kept

@@ -24,8 +24,7 @@ from api.kafka.protocol.messages.configs import (
 from ingest.settings import Settings
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
-from log_tables.cluster.kafka_settings import WITHOUT_EFFECT
-from log_tables.cluster.setting import Columns, ListSetting, Ratio, Setting
+from log_tables.cluster.setting import WITHOUT_EFFECT, Columns, ListSetting, Ratio, Setting
 from log_tables.errors import AuthorizationFailed, BufferFull, LakelogError, UnknownTopic
 from log_tables.limits import KAFKA_RESOURCES_MAX, KIB
 

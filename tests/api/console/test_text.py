@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.console.page import one_line, visible
-from log_tables.sql.answer_rows import shown as answered
+from log_tables.sql.query_answer import shown as answered
 
 
 def shown(text: str) -> str:

@@ -16,7 +16,7 @@ from log_tables.layout import commit_path
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
 from log_tables.testing import FaultyStore, StoreWrapper
-from log_tables.topic_table.refold import refold
+from log_tables.topic_table.topic_table import refold
 from tests.kit.clusters import another
 from tests.kit.folds import FoldedTopic
 from tests.kit.partitions import append

@@ -26,7 +26,7 @@ from log_tables.limits import BRIEF_PRODUCER_ID_MIN, KEPT_PRODUCER_ID_MIN, PRODU
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
-from log_tables.root.kept_producers import GroupProducers, shared
+from log_tables.root.group_history import GroupProducers, shared
 from log_tables.store.store import Store
 from log_tables.testing import Fault, FaultyStore, HoldingStore
 from tests.kit.groups import say

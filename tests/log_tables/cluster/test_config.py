@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from log_tables.cluster.config import KAFKA_SETTINGS, SETTINGS, TopicConfig
-from log_tables.cluster.kafka_settings import WITHOUT_EFFECT
+from log_tables.cluster.setting import WITHOUT_EFFECT
 from log_tables.errors import InvalidConfig
 from log_tables.limits import RECORD_HARD_MAX_BYTES, RECORD_MAX_BYTES
 from log_tables.partition.reader import PartitionConfig

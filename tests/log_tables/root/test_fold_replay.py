@@ -11,8 +11,8 @@ from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.table.commit import Add, Commit, CommitInfo, Txn, put_commit
 from log_tables.table.delta_log import commit_info
-from log_tables.topic_table.refold import refold
 from log_tables.topic_table.topic_snapshot import add_of, noted_txn
+from log_tables.topic_table.topic_table import refold
 from tests.kit.folds import FoldedTopic, merge_folded
 
 

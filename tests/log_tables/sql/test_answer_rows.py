@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.sql.answer_rows import (
+from log_tables.sql.query_answer import (
     CELL_MAX_CHARS,
     FRAME_BYTES,
     EncodedText,

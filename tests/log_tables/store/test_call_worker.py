@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from log_tables.store.call_worker import CallWorker
+from log_tables.store.file import CallWorker
 from tests.kit.support import WAIT_S
 
 

@@ -13,7 +13,7 @@ import pytest
 from log_tables.cluster.admin.topic_admin import alter_topic
 from log_tables.table.commit import Commit, read_commit
 from log_tables.topic_table.fold import Kind
-from log_tables.topic_table.refold import refold
+from log_tables.topic_table.topic_table import refold
 from tests.kit.delta_streams import (
     DELETED,
     FILE_GONE,

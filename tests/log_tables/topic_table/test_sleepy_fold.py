@@ -14,8 +14,7 @@ from log_tables.limits import LOG_RETENTION_MS, TOPIC_LOG_RETENTION_MS
 from log_tables.root.fsck import check as fsck
 from log_tables.store.store import open_store
 from log_tables.testing import ClockedStore, Crash, Failure, Fault, FaultyStore, crash_before
-from log_tables.topic_table.refold import refold
-from log_tables.topic_table.topic_table import TopicTable
+from log_tables.topic_table.topic_table import TopicTable, refold
 from tests.kit.clusters import another
 from tests.kit.failures import after, before
 from tests.kit.folds import DeltaStream, FoldedTopic, merge_folded

@@ -17,7 +17,7 @@ from api.kafka.protocol.messages.configs import (
 from api.kafka.topics.configs import ConfigResourceType, ConfigSource, ConfigType, broker_settings
 from ingest.settings import Settings
 from log_tables.cluster.config import KAFKA_SETTINGS
-from log_tables.cluster.kafka_settings import WITHOUT_EFFECT
+from log_tables.cluster.setting import WITHOUT_EFFECT
 from tests.kit.kafka import KafkaGateway
 from tests.kit.kafka_asking import Asker
 

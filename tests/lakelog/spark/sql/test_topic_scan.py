@@ -20,7 +20,7 @@ from log_tables.segments import rewrite
 from log_tables.sql.query import query
 from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
-from log_tables.topic_table.refold import refold
+from log_tables.topic_table.topic_table import refold
 from tests.kit.gateway import RunningGateway
 from tests.kit.partitions import thin_out
 from tests.kit.tiers import move_topic
