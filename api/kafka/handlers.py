@@ -6,6 +6,7 @@ brings its messages (KIP-43, KIP-152, KIP-368): an authenticated connection may 
 principal, and a refusal ends the connection after its answer.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,7 +25,6 @@ from api.kafka.groups.members import (
 )
 from api.kafka.logs.fetch import fetch
 from api.kafka.logs.list_offsets import list_offsets
-from api.kafka.logs.producers import init_producer_id
 from api.kafka.protocol import apis
 from api.kafka.protocol.messages.handshake import (
     ApiVersion,
@@ -34,6 +34,7 @@ from api.kafka.protocol.messages.handshake import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from api.kafka.protocol.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 from api.kafka.topics.config_changes import alter_configs, incremental_alter_configs
 from api.kafka.topics.configs import describe_configs, list_config_resources
 from api.kafka.topics.metadata import describe_cluster, list_partition_reassignments, metadata
@@ -41,9 +42,39 @@ from api.kafka.topics.topic_admin import create_partitions, create_topics, delet
 from api.kafka.topics.topic_partitions import delete_records, describe_log_dirs, describe_topic_partitions
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import AuthenticationFailed
+from log_tables.limits import BRIEF_PRODUCER_ID_MIN, ONCE_PRODUCER_ID_MIN
+
+EPOCH_MAX = 2**15 - 2
+"""The last epoch of an id: Kafka's are int16, and its clients take another id then (KIP-360)."""
+
+WAIT_S = 1.0
+"""How long a client waits for the answer that it is to try later."""
 
 _NO_LOGIN = "this gateway authenticates nobody; connect without SASL"
 _NO_HANDSHAKE = "SaslAuthenticate comes after a SaslHandshake of version 1; send that first"
+
+
+async def init_producer_id(
+    door: Door, client: Client, request: InitProducerIdRequest, _version: int
+) -> InitProducerIdResponse:
+    """A new id; for a producer that has one and lost its place, the next epoch of that (KIP-98, KIP-360).
+
+    Transactions are not offered here. A client beyond the bound hears that it is to try later, which none of
+    them takes for a failure. No id is forgotten for another one.
+    """
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not client.caller.may_write_any():
+        return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    known = BRIEF_PRODUCER_ID_MIN <= request.producer_id < ONCE_PRODUCER_ID_MIN
+    if known and 0 <= request.producer_epoch < EPOCH_MAX:
+        following = request.producer_epoch + 1
+        return InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=following)
+    taken = door.producer_ids.take()
+    if taken is None:
+        await asyncio.sleep(WAIT_S)
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return InitProducerIdResponse(producer_id=taken, producer_epoch=0)
 
 
 class Rule(NamedTuple):

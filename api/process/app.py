@@ -29,7 +29,7 @@ from api.console.pages import (
 from api.console.state import ConsoleState
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
-from api.process import ops, pages
+from api.process import ops
 from api.process.audit_duty import AuditDuty
 from api.process.duties import DUTY_END_S, duties, table_sizes
 from api.process.fold_duty import FoldDuty, FoldLags
@@ -112,7 +112,7 @@ def routes() -> tuple[BaseRoute, ...]:
     FastAPI would make them at the first request of each application: 0.15 s of the event loop.
     """
     made = APIRouter(redirect_slashes=False, responses=ANY_OTHER_ERROR)
-    for router in (*(part.router for part in _PARTS), *CONSOLE, pages.router, pages.redoc, pages.openapi):
+    for router in (*(part.router for part in _PARTS), *CONSOLE, ops.docs, ops.redoc, ops.openapi):
         made.include_router(router)
     for route in made.routes:
         route.matches({"type": "http", "method": "GET", "path": "/", "root_path": ""})
@@ -159,7 +159,7 @@ def create_app(gateway: Gateway) -> FastAPI:
 
     app = _App(
         redirect_slashes=False,
-        docs_url=None,  # those of api/process/pages.py need no other host
+        docs_url=None,  # those of api/process/ops.py need no other host
         redoc_url=None,
         openapi_url=None,
         title="lakelog",

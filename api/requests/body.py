@@ -32,10 +32,9 @@ from api.errors import (
 from api.gateway import Gateway
 from api.requests.credential import check_again
 from api.requests.heads import ARRIVED, heads, listed
-from api.wire.inflate import inflate_stream
 from api.wire.json_bounds import check_depth, small_cost
 from api.wire.offload import INLINE_MAX_STRICT_BYTES, computed, maybe_in_thread
-from api.wire.room import hold
+from api.wire.room import hold, inflate_stream
 from ingest.buffer import Buffer, Room
 from log_tables.errors import BufferFull, LakelogError
 from log_tables.layout import CONSUMER_OFFSETS

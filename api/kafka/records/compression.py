@@ -11,8 +11,7 @@ from enum import IntEnum
 import pyarrow as pa
 
 from api.kafka.records.errors import BatchError, InvalidBatch, corrupt, too_large
-from api.wire.inflate import inflate_stream
-from api.wire.room import Reserve
+from api.wire.room import Reserve, inflate_stream
 from log_tables.limits import KIB
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.wire.inflate import inflate_stream
+from api.wire.room import inflate_stream
 from tests.kit.packing import PACKERS
 
 MIB = 1 << 20
