@@ -120,7 +120,7 @@ def _produced(seconds: int, consoles: int) -> Figures:
 
 @contextmanager
 def _readers(gateway: Gateway, count: int) -> Iterator[None]:
-    """Pages that are open, each of which asks again every five seconds."""
+    """Keep pages open, each of which asks again every five seconds."""
     paths = ("/console", "/console/topics", "/console/groups", "/console/topics/bench")
     stop = threading.Event()
 
@@ -196,7 +196,7 @@ def _begun(gateway: Gateway, query: str) -> tuple[http.client.HTTPConnection, ht
 
 
 def _first_rows(gateway: Gateway, query: str) -> float:
-    """The seconds until the first rows are there; the rest is not read."""
+    """The seconds until the first rows arrive; the rest is not read."""
     begin = timer()
     connection, answer = _begun(gateway, query)
     for line in answer:

@@ -82,7 +82,7 @@ def _spread(what: str, seconds: list[float]) -> Figures:
 
 
 def _claims(root: Path) -> int:
-    """How often leadership of a busy partition was claimed, as far as the commits are there."""
+    """The number of claims of busy partitions, in the commits that were not yet cleaned."""
     directories = (partition_directory(topic_directory(BUSY), index) for index in range(LOAD.partitions))
     logs = (root / log_directory(directory) for directory in directories)
     return sum('"CLAIM"' in file.read_text() for log in logs for file in log.glob("*.json"))

@@ -136,7 +136,7 @@ def _once(root: Path, engine: str) -> float:
 
 
 def expire(_seconds: int) -> Figures:
-    """Retention of 10,000 segments, of which all but ten are too old, from opening the root."""
+    """Retention of 10,000 segments, all but ten too old; the time includes opening the root."""
     with scratch() as directory:
         _fill_expired(directory)
         store = FaultyStore(open_store(str(directory)))

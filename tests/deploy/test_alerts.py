@@ -114,7 +114,7 @@ def promtool(*words: str | Path) -> str:
 
 
 def case(series: Series, alerts: list[str], steps: int, minutes: int) -> dict[str, object]:
-    """While a gateway lives, and these series are there, exactly these alerts fire at the end."""
+    """A test case of promtool: with these series of a live gateway, exactly these alerts fire at the end."""
     firing = 'count by (alertname) (ALERTS{alertstate="firing"})'
     samples = [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in alerts]
     whole = {UP: f"1x{steps}", **series}

@@ -36,7 +36,7 @@ def flight(number: int) -> Record:
 
 
 class Flights:
-    """The topic `flights`, with two partitions, of which more can be appended."""
+    """The topic `flights` with two partitions, to which more flights can be appended."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.count = root, 0

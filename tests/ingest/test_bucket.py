@@ -92,7 +92,7 @@ def test_the_commits_of_a_request_to_busy_partitions_go_in_one_round(
 
 
 def test_a_commit_that_is_late_misses_no_round(clock: ManualClock) -> None:
-    """Whoever sleeps until there is a token wakes a little later."""
+    """A commit that sleeps until the next token always wakes up a little late."""
     clock.advance(9)
     bucket, commits = used_up(20, clock, burst=1), 0
     while clock.monotonic() < 10:

@@ -119,7 +119,7 @@ def test_some_are_worked_at_side_by_side_and_answered_in_their_order() -> None:
 
 
 def test_work_that_nobody_waits_for_is_not_begun() -> None:
-    """The thread is held; whoever waits behind it leaves at once, and what its work holds is let go."""
+    """The thread is busy. A caller that waits for it leaves at once, and its work and memory are released."""
 
     async def asked() -> None:
         share, held, did = LoopShare(), Event(), list[str]()

@@ -36,7 +36,7 @@ AT_ONCE = 3
 
 
 async def others_first() -> None:
-    """Let whatever else is ready go on."""
+    """Let all other callbacks that are ready run first."""
     done = asyncio.Event()
     asyncio.get_running_loop().call_soon(done.set)
     await done.wait()

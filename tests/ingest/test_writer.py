@@ -207,7 +207,7 @@ def test_what_comes_while_a_partition_is_released_is_not_lost_in_silence(store_r
 
 
 def test_a_failure_with_a_partition_is_over_when_it_is_released(store_root: Path) -> None:
-    """Whoever leads it now looks for itself."""
+    """The next leader looks for itself."""
 
     async def scenario(cluster: Cluster, writer: Writer) -> None:
         accumulator = await writer.accumulator_for(cluster.topic("t"), 0)

@@ -177,7 +177,7 @@ SMALL = ShuffleLimits(bucket_records=50, segment_bytes=3_000)
 
 
 class Keyed:
-    """A root with a topic `t`, each partition of which is compared with a model of its own."""
+    """A root with a topic `t`, and a model of each of its partitions."""
 
     def __init__(self, root: Path, clock: ManualClock, partitions: int) -> None:
         self.clock = clock

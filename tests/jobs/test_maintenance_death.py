@@ -152,7 +152,7 @@ class Scene:
         send(signal.SIGKILL, self._workers()[:1])
 
     def kill_scheduler(self) -> None:
-        """The driver with its JVM at once; returns when all that they had started is gone."""
+        """Kill the driver and its JVM at once; returns when all processes that they started have ended."""
         family = [self.scheduler.pid, *descendants(self.scheduler.pid)]
         with suppress(ProcessLookupError):
             killpg(self.scheduler.pid, signal.SIGKILL)
@@ -185,7 +185,9 @@ class Scene:
         return {place: cluster.topic(place[0]).partition(place[1]) for place in self.acknowledged}
 
     def check(self) -> None:
-        """Each record that was acknowledged is there once, at its offset; so each consumer saw it."""
+        """Assert that each acknowledged record is in the log once, at its offset, and that each consumer saw
+        it.
+        """
         for place, partition in self.partitions().items():
             expected = [padded(number) for number in range(self.acknowledged[place])]
             assert self.consumed[place] == expected

@@ -1,4 +1,4 @@
-"""A Spark job ends as it should when somebody presses Ctrl-C, and says so when its session is gone."""
+"""Ctrl-C ends a Spark job in order; a job whose session was lost says so."""
 
 import json
 import subprocess

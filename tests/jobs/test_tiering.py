@@ -103,7 +103,9 @@ HERE = aged(*AGES, base=30)
 
 
 def plan(here: int = 0, **given: Any) -> MoveStep | None:
-    """The plan for the segments HERE but for the first `here`, of which those THERE come before."""
+    """The plan for the segments HERE without the first `here`; in the remote root the segments THERE precede
+    them.
+    """
     settings = {**APART, "tiered": 30 + 10 * here, **given}
     steps = tiering.plan([a_state(HERE[here:], **settings)], NOW_MS)
     return steps[0] if steps else None

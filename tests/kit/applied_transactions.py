@@ -276,7 +276,7 @@ class World:
     # The partitions.
 
     def deliver(self, message: Message) -> None:
-        """A message arrives, maybe long after its sender has gone."""
+        """Let a message arrive, maybe long after its sender has stopped waiting."""
         self.network.remove(message)
         if message.at in self.logs:
             self.logs[message.at].deliver(message)

@@ -36,7 +36,9 @@ class Breaker:
         return self._data.draw(st.sampled_from(choices))
 
     def writes(self, *outcomes: Outcome, there: bool = True) -> list[int]:
-        """The indexes of the operations that wrote with these outcomes, and are there, or not."""
+        """The indexes of the writes with these outcomes whose values are in the log, or, without `there`, are
+        not.
+        """
         held = {value for records in self.run.records.values() for value in records.values()}
         return [
             index

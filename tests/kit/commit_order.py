@@ -60,7 +60,7 @@ def in_an_order(chance: Clock) -> AtOnce:
 
 
 class Appending(RuleBasedStateMachine):
-    """Whatever happens, what was acknowledged is there after a power cut, and every segment of the table."""
+    """After a power cut the table has every acknowledged record, and every segment that it names exists."""
 
     ordered = False
     """Whether the disk keeps order."""

@@ -19,7 +19,7 @@ def _ip(*arguments: str) -> None:
 
 
 def make() -> None:
-    """A network in which packets that nobody takes are sent off all the same."""
+    """Make a network that sends packets even if nobody takes them."""
     _ip("link", "set", "lo", "up")
     _ip("link", "add", "v0", "type", "veth", "peer", "name", "v1")
     for card in ("v0", "v1"):

@@ -42,7 +42,7 @@ class DeltaStreams:
         self.refused: dict[str, str] = {}
 
     def go_on(self) -> None:
-        """Let each that was not refused read what is there, from where it stopped."""
+        """Let each stream that was not refused read all commits until now, from where it stopped."""
         queries = {mode: self.started(mode) for mode in MODES if mode not in self.refused}
         for mode, query in queries.items():
             try:

@@ -66,7 +66,7 @@ def answers(url: str, below: int = 300) -> bool:
 
 @contextmanager
 def running(command: Sequence[str], **given: Any) -> "Iterator[subprocess.Popen[str]]":
-    """A process that is gone at the end, whatever a test has found."""
+    """A process that is ended after the block, also if the test fails."""
     process = subprocess.Popen(command, text=True, **given)
     try:
         yield process

@@ -116,7 +116,7 @@ def check_target(group: Group) -> None:
 
 
 def check_shared(group: Group) -> None:
-    """Every partition of what anybody who is there subscribes to has an owner."""
+    """Assert that every partition of the members' subscriptions has an owner."""
     wanted = {topic for member in sharing(group) for topic in group.subscription(member)}
     owned = {at for member in sharing(group) for at in member.owned}
     assert owned == {

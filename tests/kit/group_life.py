@@ -238,7 +238,7 @@ class Life:
     # Topics. The group hears of them by `follow`.
 
     def make(self, name: str, partitions: int) -> None:
-        """Make a topic, (again) if there is one: its records are gone."""
+        """Create a topic, or re-create it without its records."""
         self.incarnations += 1
         self.topics[name] = TopicState(f"id-{self.incarnations}", partitions)
 

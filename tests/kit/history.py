@@ -95,13 +95,13 @@ class Commit(Struct, frozen=True, tag=True):
 
 
 class Create(Struct, frozen=True, tag=True):
-    """A topic is made, by one request or by several until it is there."""
+    """Create a topic, by as many requests as it takes."""
 
     topic: str
 
 
 class Delete(Struct, frozen=True, tag=True):
-    """A topic is deleted, by one request or by several until it is gone."""
+    """Delete a topic, by as many requests as it takes."""
 
     topic: str
 

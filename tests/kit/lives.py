@@ -132,7 +132,7 @@ _Places = Mapping[str, Sequence[_Place]]
 
 
 def not_emptied(store: Store, topic: str) -> list[str]:
-    """The tables over earlier lives of `topic` in which there is a file, or may be one later."""
+    """The tables over earlier lives of `topic` that still have a file, or may get one later."""
     clock = Cluster.open(store, create=False).clock
     found = []
     for number in _incarnations(store, topic)[:-1]:

@@ -51,7 +51,7 @@ def newest_of_each_key(found: list[Record]) -> list[Record]:
 
 
 class Root:
-    """Five topics below `directory`, of which each is for one job: `here`, with a remote root `away`."""
+    """Five topics below `directory`, each for one job, in the root `here` with the remote root `away`."""
 
     def __init__(self, directory: Path, partitions: int = 1, commits: int = EXPIRED + 6) -> None:
         self.directory, self.clock = directory, ManualClock()

@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 
 
 class Name(NamedTuple):
-    """A small change: of which `log`, of which of its actions or records, of which field, and how."""
+    """The name of a small change: its `log`, the action or record, the field, and the kind of change."""
 
     log: str
     action: str

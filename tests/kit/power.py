@@ -35,7 +35,9 @@ class Left:
         return held(self.partition())
 
     def partition(self) -> Partition:
-        """TABLE, whose segments are all there, and of which the remote root holds no more than it does."""
+        """The partition TABLE, after a check that all its segments exist, and that the remote root has no
+        more.
+        """
         root = self.remote()
         partition = Partition(self.here, TABLE, ManualClock(), cache=self._cache, remote=lambda: root)
         for segment in partition.log_from(partition.log_start).segments:
@@ -140,7 +142,7 @@ class World:
         return self.chance.random() < 0.5
 
     def age(self) -> None:
-        """Let years pass for all files that are there."""
+        """Make all existing files years old."""
         for directory, _, names in os.walk(self.disk.root):
             for name in names:
                 os.utime(os.path.join(directory, name), (LONG_AGO_S, LONG_AGO_S))

@@ -179,7 +179,7 @@ class Query:
         return self.plan(limit) if begins and not self.planned else True
 
     def trigger(self, limit: ReadLimit | None = None) -> Offsets | None:
-        """One micro-batch; None when there is none."""
+        """Run one micro-batch; None if there was nothing to read."""
         return read(StreamReader(self.options), self.planned) if self.plan(limit) else None
 
     def available_now(self, between: Callable[[], None] = lambda: None) -> list[Offsets]:

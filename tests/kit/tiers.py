@@ -105,7 +105,9 @@ def numbered_partition(store: Store, clock: Clock) -> Partition:
 
 
 def check_whole(partition: Partition, root: RemoteRoot) -> None:
-    """Every record is there or here, none below the border is here, and readers find each once."""
+    """Assert that each record is in one of the tiers, that none below the border is local, and that readers
+    find each once.
+    """
     reader = with_tier(partition, root)
     here, there = reader.snapshot, root.table(TABLE).snapshot
     assert there.high_watermark >= here.tiered

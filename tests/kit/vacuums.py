@@ -34,7 +34,7 @@ class World:
         return vacuum(Table(store or self.store, TABLE, self.clock), ledger_names_max=ledger_names_max)
 
     def merge(self, first: int = 0, end: int | None = None) -> tuple[Segment, ...]:
-        """Merge segments at once; returns those that are gone."""
+        """Merge segments at once; returns the replaced ones."""
         inputs = self.partition.refresh(wait=True).segments[first:end]
         assert commit_merge(self.partition.table, inputs, self.merged(inputs))
         return inputs

@@ -128,7 +128,7 @@ class Workload:
         return {client.task.at: client.aside for client in self._clients if isinstance(client, Truncater)}
 
     def _settle(self, group: str, to: Sequence[At]) -> None:
-        """One more transaction of a group: when its records are there, those of all before it are."""
+        """Send another transaction of a group, and wait for its records: then all before it are applied."""
         gateways, clock = Gateways(self._urls), SystemClock()
 
         def settled() -> bool:

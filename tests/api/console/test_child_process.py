@@ -45,7 +45,7 @@ class Client:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root with two topics, of which one has a name like an option."""
+    """A root with two topics, one of them with a name like an option."""
     cluster = Cluster.open(open_store(tmp_path / "data"))
     for name in ("t", "--help"):
         create_topic(cluster, name, 1)

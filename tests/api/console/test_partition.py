@@ -42,7 +42,7 @@ def commit_group(gateway: RunningGateway, group: str, offset: int) -> None:
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    """A topic of eight commits, of which four were merged, and the first record deleted; two groups."""
+    """A topic of eight commits, four of them merged, without its first record; and two groups."""
     with running_gateway(tmp_path_factory.mktemp("partition"), linger_ms=0) as running:
         running.create_topic(TOPIC, merge_min_age_ms="0")
         for number in range(8):

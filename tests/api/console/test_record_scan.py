@@ -29,7 +29,7 @@ SMALL = BOUNDS._replace(rows=7, records=40, segments=9)
 
 
 def made(root: Path, clock: ManualClock, number: int) -> Partition:
-    """A partition of 230 records in 23 segments, of which every third one is missing in the first half."""
+    """A partition of 230 records in 23 segments. In its first half every third record is missing."""
     store, directory = open_store(str(root)), f"topics/t/partition={number}"
     create_table(store, directory, clock)
     partition = Partition(store, directory, clock)

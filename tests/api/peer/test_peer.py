@@ -91,7 +91,7 @@ class Asker:
 
 
 def meant(gateway: RunningGateway) -> dict[str, str]:
-    """The headers by which another gateway, which is on the root and lives, names this one and itself."""
+    """The headers of a request from another live gateway on the root to this one."""
     asker = Asker(gateway)
     asker.sign()
     return asker.headers()

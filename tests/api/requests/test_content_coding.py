@@ -29,7 +29,7 @@ EVERY_ROUTE = sorted(BRINGS_RECORDS)
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    """A gateway of which each body has at most 1 MiB."""
+    """A gateway that takes bodies of at most 1 MiB."""
     root = tmp_path_factory.mktemp("small")
     with running_gateway(root, max_request_bytes=MIB, buffer_memory=8 * MIB, linger_ms=0) as running:
         yield running

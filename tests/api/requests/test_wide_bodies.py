@@ -63,7 +63,7 @@ def places(name: str, **more: int) -> bytes:
 
 
 def unknown(name: str, **more: int) -> bytes:
-    """As many topics as fit, of which there is none."""
+    """A body that names as many non-existing topics as fit."""
     each = [{"topic": f"none-{number}", "partition": 0, **more} for number in range(30_000)]
     texts = [json.dumps(place, separators=(",", ":")) for place in each]
     count = (SMALL_BODY_MAX_BYTES - 100) // (max(map(len, texts)) + 1)

@@ -1,4 +1,4 @@
-"""Groups that read a damaged partition: what is in the others is given all the same."""
+"""Groups that read a damaged partition still get the records of the others."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -8,7 +8,9 @@ from tests.kit.support import wait_until
 
 
 def all_that_comes(gateway: RunningGateway, named: str) -> list[str]:
-    """Records in partitions that were there, and in those that come now; `named`-a and -again are there."""
+    """Produce to old and new partitions of an old topic, to a new topic, and to a re-created one. Returns the
+    values that the group must get.
+    """
     gateway.produce(f"{named}-a", "to what was there", partition=0)
     grown = gateway.client.patch(f"{gateway.cluster}/topics/{named}-a", json={"partitions_count": 3})
     assert grown.is_success, grown.text

@@ -112,7 +112,7 @@ def test_the_client_that_says_its_generation_is_told_before_it_loses(
 
 
 def _told(instance: Instance, generation: int = 0, timeout: int = 0) -> tuple[int, list[str]]:
-    """Poll with the newest generation known until there is no newer one: that one, and what it was given."""
+    """Poll with the newest generation until none is newer. Returns it, and the records that were given."""
     while True:
         query = {"timeout": timeout, "generation": generation}
         answer = instance.client.get(f"{instance.path}/records", params=query)

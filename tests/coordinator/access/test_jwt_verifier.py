@@ -69,7 +69,7 @@ def test_a_token_of_another_kind_is_refused(provider: Provider, kind: object) ->
 
 
 def signed(head: dict[str, Any], claims: object) -> bytes:
-    """A token with a signature of the provider's first key that is right, whatever the head says."""
+    """A token that is signed correctly by the provider's first key, whatever its head says."""
     said = unsigned(head, claims)
     private: Any = key("RSA", "first").private_key
     return said + b"." + base64url(private.sign(said, PKCS1v15(), SHA256()))

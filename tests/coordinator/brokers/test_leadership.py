@@ -1,4 +1,4 @@
-"""Which gateway each partition should be led by: as many each, and the same whoever works it out."""
+"""The preferred leader of each partition: shared evenly, and the same for every gateway that computes it."""
 
 from collections import Counter
 

@@ -166,7 +166,7 @@ homogeneous = st.builds(
 
 @st.composite
 def owners(draw: st.DrawFn, most: int = 7) -> Assignment:
-    """An ownership, valid or not: also of deleted topics, and by members that are gone."""
+    """An ownership, valid or not: it may have deleted topics, and members that have left."""
     every = [TopicPartition(topic, partition) for topic in "abcd" for partition in range(most)]
     chosen = draw(st.dictionaries(st.sampled_from(every), members))
     found: dict[str, set[TopicPartition]] = {}

@@ -40,7 +40,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=who, ms=st.sampled_from([SESSION_MS, REBALANCE_MS]))
     def all_but_one_behave(self, number: int, ms: int) -> None:
-        """A member that is slow, or gone."""
+        """Let all clients but one do as they should: that one is slow, or dead."""
         for _ in range(ms // TICK_MS):
             for client in self.life.clients:
                 if client is not self._client(number):

@@ -1,4 +1,4 @@
-"""A member whose session is over is gone as soon as its group is asked about, before anybody looks for it."""
+"""A member whose session has expired is removed as soon as its group is asked about, before any tick."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

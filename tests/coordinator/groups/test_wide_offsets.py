@@ -75,7 +75,7 @@ async def member(gateway: Gateway) -> CommitOffsets:
 
 
 async def commit_with(gateway: Gateway, event: CommitOffsets, then: Callable[[Shard], object]) -> Shard:
-    """Commit, and let something happen when the first offsets are there and the last are not."""
+    """Commit, and call `then` when the first offsets are committed and the last are not."""
     _, partition = await gateway.shard_manager.partition_for("g")
     shard = await gateway.shard_manager.shard(partition)
     async with asyncio.timeout(WAIT_S):
@@ -173,7 +173,7 @@ def run(scenario: Callable[[Gateway], Coroutine[None, None, None]], root: Path) 
 
 
 def test_more_offsets_are_deleted_than_there_are(tmp_path: Path) -> None:
-    """The group has no members, so with its last offset it is gone; the request was for it all the same."""
+    """The group has no members, so it ends with its last offset; the whole request is still answered."""
 
     async def scenario(gateway: Gateway) -> None:
         event = CommitOffsets(offsets=places([FIRST]), at_ms=1)

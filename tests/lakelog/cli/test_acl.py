@@ -17,7 +17,7 @@ from tests.kit.gateway import RunningGateway
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
-    """A root with two topics, of which one was re-created."""
+    """A root with two topics, one of which was re-created."""
     path = str(tmp_path / "my data")
     cluster = Cluster.open(open_store(path))
     for name in ("flights", "trips"):

@@ -18,7 +18,7 @@ FOREIGN = Commit(CommitInfo(operation="WRITE", engineInfo="another tool"), (Txn(
 
 @pytest.fixture
 def cluster(tmp_path: Path, clock: ManualClock) -> Cluster:
-    """A topic of which a part has moved. Another tool has committed to both of its tables."""
+    """A topic that has moved in part. Another tool has committed to both of its tables."""
     made = moving_topic(tmp_path, clock)
     topic = made.topic("t")
     fold(topic)

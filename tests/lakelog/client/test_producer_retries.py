@@ -19,7 +19,7 @@ from tests.kit.support import free_port, wait_until
 def deliver_through_deaths(
     face: Face, data: Path, deaths: int, transport: httpx.BaseTransport | None = None
 ) -> None:
-    """Send numbers while the gateway dies again and again: each is there once, those of a key in order."""
+    """Send numbers while the gateway dies again and again: each is stored once, those of a key in order."""
     port, count = free_port(), 200
     gateway = revive(data, port)
     gateway.create_topic("t", partitions=2)

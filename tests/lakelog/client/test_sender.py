@@ -1,4 +1,4 @@
-"""lakelog/client/producer/sender.py: of each topic one question is under way, whoever needs its answer."""
+"""lakelog/client/producer/sender.py: one question about a topic serves all that wait for its answer."""
 
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -110,7 +110,7 @@ class Log(RuleBasedStateMachine):
             self.leader = None
 
     def _look(self, possible: list[bytes]) -> bool:
-        """After a LOST commit: whether it is there, whole, of which the only trace may be `possible`."""
+        """After a LOST commit: whether its values `possible` are in the log, all of them or none."""
         fresh = Partition(self.store, TABLE, self.clock)
         written = fresh.high_watermark - len(self.log)
         assert written in (0, len(possible))

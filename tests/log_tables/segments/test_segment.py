@@ -201,7 +201,7 @@ LARGE = 100
 
 @pytest.fixture
 def large(store: Store) -> Segment:
-    """A segment of 1,000 row groups, of which each has more than LARGE bytes."""
+    """A segment of 1,000 row groups, each with more than LARGE bytes."""
     return put(store, numbered(10_000), "uncompressed", SegmentLimits(group_rows=10))
 
 

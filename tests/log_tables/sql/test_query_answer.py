@@ -39,7 +39,7 @@ NAMES = ("open", "also.open", "seen", "hidden")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    """Topics with a record each, of which two may be read, and two groups."""
+    """Topics with a record each, two of them readable, and two groups."""
     root = tmp_path_factory.mktemp("root")
     found = Cluster.open(open_store(root))
     for name in NAMES:

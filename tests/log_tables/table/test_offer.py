@@ -147,7 +147,7 @@ def test_what_an_offer_costs_the_leader_is_one_commit(store: Store, leader: Part
 
 
 def offered(table: Table) -> Commit:
-    """The commit of a merge that is offered, by a process that is gone."""
+    """The commit of a merge that a process offered before it ended."""
     inputs, made = (
         table.snapshot.segments[:10],
         merged(Partition(table.store, TABLE, table.clock), table.snapshot.segments[:10]),

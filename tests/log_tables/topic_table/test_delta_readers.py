@@ -21,7 +21,7 @@ PARTITIONS = 3
 
 @pytest.fixture
 def world(store_root: Path) -> FoldedTopic:
-    """Two records in each partition, of which the first partition's are merged."""
+    """Two records in each partition; those of the first partition are merged."""
     world = FoldedTopic(open_store(store_root), SystemClock(), PARTITIONS)
     for number in range(PARTITIONS):
         world.append(number, 2)

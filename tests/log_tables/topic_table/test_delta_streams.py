@@ -99,7 +99,7 @@ def refusals(commit: Commit) -> dict[str, str]:
 
 
 def stop_the_fold(topic: TopicInUse) -> None:
-    """Hours pass in which records come and go and the partitions' logs are cleaned, and nobody folds."""
+    """Let hours pass without a fold, while records come and go and the partitions' logs are cleaned."""
     for _ in range(3):
         for number in range(PARTITIONS):
             topic.append(number, 5)

@@ -27,7 +27,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaGateway]:
 
 @pytest.fixture
 def empty(spark: "SparkSession", door: KafkaGateway) -> KafkaTopics:
-    """No topics: those of the tests before are gone, and their names are free."""
+    """A cluster without topics: those of earlier tests are deleted, and their names are free."""
     found = KafkaTopics(spark, door)
     for topic in found.cluster.topics():
         if not is_internal(topic.name):

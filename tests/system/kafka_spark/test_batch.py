@@ -148,7 +148,7 @@ def test_timestamp_type_says_who_set_the_time(empty: KafkaTopics) -> None:
 
 
 def test_large_records_and_many_of_them(empty: KafkaTopics) -> None:
-    """A record larger than a fetch asks for comes all the same, and a task reads on over many answers."""
+    """A record that is larger than a fetch asks for still comes, and a task reads on over many answers."""
     empty.create("u")
     sizes = [1, 900_000, 7, 1_000_000, 3] * 20
     for size in sizes:

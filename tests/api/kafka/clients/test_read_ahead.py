@@ -21,7 +21,7 @@ NONE = Compression.NONE
 
 @pytest.fixture
 def log(tmp_path: Path) -> Partition:
-    """A partition of 100 records, of which about nine are read at a time."""
+    """A partition of 100 records, about nine of which are read at a time."""
     made = new_partition(open_store(str(tmp_path)), ManualClock())
     append(made, *(b"%02d" % number * 50 for number in range(100)))
     return made

@@ -147,7 +147,7 @@ def test_a_producer_that_wrote_to_a_topic_that_is_gone_is_unknown_there(
 
 
 def test_a_batch_that_never_has_room_besides_its_frame_is_too_large(tmp_path: Path) -> None:
-    """A client would repeat it for ever if it heard that there is none for now."""
+    """After an error that says "no room for now" a client would repeat the batch for ever."""
     bounds = {"buffer_memory": 4 * MIB, "max_request_bytes": 3 * MIB}
     with kafka_served(tmp_path, **bounds) as here, asker(here.port) as client:
         create_topic(here.gateway.cluster, "large", 1)

@@ -150,7 +150,7 @@ def _field(number: int) -> bytes:
 
 
 def _body(fields: bytes, index: int, count: int) -> bytes:
-    """`count` records, of which that at `index` has other `fields`."""
+    """`count` records; the one at `index` has other `fields`."""
     records = [
         b"\0" + _field(0) + _field(i) + _field(-1) + _field(1) + b"v" + _field(0) for i in range(count)
     ]

@@ -136,7 +136,7 @@ def test_a_query_may_go_on_with_the_new_topic_from_its_beginning(
 
 
 def test_a_recreated_topic_during_available_now(topics: Topics) -> None:
-    """The records that it was to read are gone; the new topic is for the next run."""
+    """The records that the query was to read are lost; those of the new topic are for its next run."""
 
     def again() -> None:
         if topics.cluster.topic("t").partition_count == 2:

@@ -261,7 +261,7 @@ def test_max_trigger_delay_is_a_time() -> None:
 
 
 def test_path_is_needed() -> None:
-    """As kafka.bootstrap.servers is there."""
+    """Kafka's source needs kafka.bootstrap.servers in the same way."""
     for without in ({}, {"path": ""}, {"path": "  "}):
         assert "the option path is missing" in refused({**without, "subscribe": "t"}, streaming=True)
 
