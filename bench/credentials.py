@@ -12,9 +12,8 @@ from bench.contest import OURS, Results, Scale
 from bench.peers import Peers
 from coordinator.access.authentication.api_key import new_api_key
 from coordinator.access.authentication.authenticator import Authenticator
-from coordinator.access.authentication.jwks import Jwks
-from coordinator.access.authentication.jwt_verifier import JwtVerifier, OidcSettings
-from coordinator.access.authentication.mapping_rules import PrincipalMappingRules
+from coordinator.access.authentication.certificate import PrincipalMappingRules
+from coordinator.access.authentication.jwt_verifier import Jwks, JwtVerifier, OidcSettings
 from coordinator.access.authentication.scram import new_scram_user
 from log_tables.clock import SystemClock, timer
 from log_tables.cluster.credential_log import AuthenticationMethod

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from api.console.files import file_url
-from api.requests.credential import cookie_of
+from api.requests.access import cookie_of
 from api.requests.route_gateway import gateway
 from coordinator.access.caller import Caller
 from coordinator.access.principal import ANONYMOUS

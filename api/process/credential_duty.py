@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from coordinator.access.authentication.jwt_verifier import JwtVerifier
 
 from coordinator.access.authentication.authenticator import Authenticator
-from coordinator.access.authentication.mapping_rules import PrincipalMappingRules
+from coordinator.access.authentication.certificate import PrincipalMappingRules
 from log_tables.cluster.admin.security_admin import note_uses
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.credential_log import CredentialLog, Credentials, open_credentials
@@ -46,8 +46,7 @@ def jwt_verifier_of(
     if AuthenticationMethod.OIDC not in settings.authentication_methods:
         return None
     # Imported here: the libraries of tokens take a tenth of a second to load.
-    from coordinator.access.authentication.jwks import Jwks
-    from coordinator.access.authentication.jwt_verifier import JwtVerifier, OidcSettings
+    from coordinator.access.authentication.jwt_verifier import Jwks, JwtVerifier, OidcSettings
 
     url = settings.oidc_jwks_url
     check_https("oidc_jwks_url", url, "on the way anybody could put in keys of their own")
@@ -66,7 +65,7 @@ def jwt_verifier_of(
 
 def _fetch(url: str) -> bytes:
     """The document at `url`. Raises OSError."""
-    from coordinator.access.authentication.jwks import DOCUMENT_MAX_BYTES
+    from coordinator.access.authentication.jwt_verifier import DOCUMENT_MAX_BYTES
 
     with _opener.open(url, timeout=FETCH_S) as answer:
         document: bytes = answer.read(DOCUMENT_MAX_BYTES + 1)

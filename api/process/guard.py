@@ -15,9 +15,8 @@ from api.console.page_route import asked_to_log_in, is_page
 from api.errors import MalformedBody, UnsupportedMediaType, error_response, status_and_code
 from api.gateway import Gateway
 from api.process.browsers import check_host, check_media_type, check_origin
-from api.requests.access import PUBLIC_PATHS, host_of, is_login
+from api.requests.access import PUBLIC_PATHS, SUBJECT, credential, host_of, is_login, note_refusal
 from api.requests.body import IDENTITY, brings_records, coding_of
-from api.requests.credential import SUBJECT, credential, note_refusal
 from api.requests.heads import TARGETED, TRACE, heads, listed
 from coordinator.access.access import Access
 from coordinator.access.pending_requests import PendingCount

@@ -29,7 +29,7 @@ from api.errors import (
 )
 from api.process.reserved import ReservedConnections
 from api.process.tls import Handshake, HandshakeQueue
-from api.requests.credential import SUBJECT
+from api.requests.access import SUBJECT
 from api.requests.heads import ARRIVED, REFUSED, TRACE, heads
 from api.write_buffer import WriteBuffer
 from coordinator.access.authentication.certificate import subject

@@ -30,7 +30,7 @@ from api.errors import (
     status_and_code,
 )
 from api.gateway import Gateway
-from api.requests.credential import check_again
+from api.requests.access import check_again
 from api.requests.heads import ARRIVED, heads, listed
 from api.wire.json_bounds import check_depth, small_cost
 from api.wire.offload import INLINE_MAX_STRICT_BYTES, computed, maybe_in_thread

@@ -15,10 +15,9 @@ from starlette.types import Message
 
 from api.errors import STATUS_AND_CODE
 from api.gateway import Gateway
-from api.requests.access import caller_of, encode_context
+from api.requests.access import caller_of, check_again, encode_context
 from api.requests.body import put_back, take_body
 from api.requests.changes import note_offsets
-from api.requests.credential import check_again
 from api.requests.route_gateway import gateway
 from api.requests.strict import StrictRoute
 from coordinator.brokers.peers import CALLER, TARGET

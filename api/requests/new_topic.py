@@ -5,7 +5,7 @@ from pydantic import Field
 from api import topic_changes
 from api.client_topics import TopicDescription
 from api.gateway import Gateway
-from api.requests.strict_body import Listed, StrictBody
+from api.requests.strict import Listed, StrictBody
 from coordinator.access.caller import Caller
 
 

@@ -16,8 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from api.errors import FormatMismatch, NotJson, error_responses
 from api.gateway import Gateway
 from api.media import Format, accepts
-from api.requests.access import caller_of
-from api.requests.credential import check_again
+from api.requests.access import caller_of, check_again
 from api.requests.group_route import GroupRoute
 from api.requests.route_gateway import gateway
 from api.v2.consumer_schema import FORMATS, GroupName, InstanceName

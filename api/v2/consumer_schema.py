@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from api.client_topics import PublicName
 from api.errors import explain
 from api.media import Format
-from api.requests.strict_body import Listed, StrictBody
+from api.requests.strict import Listed, StrictBody
 from coordinator.groups.events import OffsetAndMetadata
 from coordinator.groups.state.step import check_subscribed
 from ingest.settings import Settings

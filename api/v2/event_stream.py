@@ -21,7 +21,7 @@ from starlette.responses import StreamingResponse
 from api.errors import NotJson, status_and_code
 from api.gateway import Gateway
 from api.media import EVENT_STREAM, Format
-from api.requests.credential import check_again
+from api.requests.access import check_again
 from api.wire.records import encode_rows
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import KEY, OFFSET

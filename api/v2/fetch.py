@@ -14,8 +14,7 @@ from api.client_topics import with_topic_to_read
 from api.errors import error_responses
 from api.gateway import Gateway
 from api.media import EVENT_STREAM, Format, accepted_format, wants_events
-from api.requests.access import caller_of
-from api.requests.credential import check_again
+from api.requests.access import caller_of, check_again
 from api.requests.hot import HotRoute
 from api.requests.route_gateway import gateway
 from api.scalars import decimal

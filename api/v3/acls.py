@@ -13,8 +13,7 @@ from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.envelope import Collection, ListMetadata, url
 from api.requests.route_gateway import Here
-from api.requests.strict import StrictRoute
-from api.requests.strict_body import Listed, StrictBody
+from api.requests.strict import Listed, StrictBody, StrictRoute
 from api.v3.clusters import ClusterId
 from coordinator.access.acl_argument import acl_from, filter_from
 from coordinator.access.caller import Caller

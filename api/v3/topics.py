@@ -13,8 +13,7 @@ from api.requests.access import Asked
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.new_topic import NewTopic
 from api.requests.route_gateway import Here
-from api.requests.strict import StrictRoute
-from api.requests.strict_body import Listed, StrictBody
+from api.requests.strict import Listed, StrictBody, StrictRoute
 from api.v3.clusters import ClusterId, TopicName
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import TOPIC_OPERATIONS, ResourceType

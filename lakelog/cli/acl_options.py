@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from coordinator.access.acl_argument import checked
-from coordinator.access.acl_filter import AclFilter, PatternTypeFilter
+from coordinator.access.acl_argument import AclFilter, PatternTypeFilter, checked
 from log_tables.cluster.acl import ANY, CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from log_tables.errors import InvalidArgument
 

@@ -14,11 +14,10 @@ from log_tables.clock import Clock
 from log_tables.columns.declaration import NOTHING, Declaration
 from log_tables.layout import HEADERS, OFFSET, TIMESTAMP
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
-from log_tables.partition.read_plan import ReadPlan, check_offset, planned
+from log_tables.partition.read_plan import ReadPlan, check_offset, planned, read_on
 from log_tables.partition.remote import RemoteRoot, RemoteTier
 from log_tables.record import RECORD_SCHEMA, int64s, timestamp_text, timestamp_us
 from log_tables.segments import segment as segments
-from log_tables.segments.replaced import read_on
 from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits
 from log_tables.store.store import Store
 from log_tables.table.delta_log import topic_deleted

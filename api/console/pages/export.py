@@ -25,8 +25,7 @@ from api.client_topics import with_topic_to_read
 from api.console.page_route import PageRoute
 from api.console.record_query import AskedRecords, RecordFilter, RecordQuery, partitions_of
 from api.gateway import Gateway
-from api.requests.access import Asked
-from api.requests.credential import check_again
+from api.requests.access import Asked, check_again
 from api.requests.route_gateway import Here
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import Operation, ResourceType

@@ -27,8 +27,7 @@ from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.heads import foreign_site
 from api.requests.route_gateway import Here
-from api.requests.strict import StrictRoute
-from api.requests.strict_body import StrictBody
+from api.requests.strict import StrictBody, StrictRoute
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.layout import KEY_TEXT, VALUE_TEXT

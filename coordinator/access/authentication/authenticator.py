@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from coordinator.access.authentication.api_key import is_like_key, right_key
-from coordinator.access.authentication.mapping_rules import PrincipalMappingRules
+from coordinator.access.authentication.certificate import PrincipalMappingRules
 from coordinator.access.authentication.password_verifier import PasswordVerifier
 from coordinator.access.authentication.scram import MECHANISMS, ScramUsers
 from coordinator.access.authentication.scram_server import ScramServer

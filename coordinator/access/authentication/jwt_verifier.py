@@ -1,19 +1,153 @@
-"""Tokens of an OIDC provider as bearer tokens: JWTs that it signs (RFC 7519, RFC 8725, RFC 9068)."""
+"""Tokens of an OIDC provider as bearer tokens: JWTs that it signs (RFC 7519, RFC 8725, RFC 9068).
+
+The keys of the provider (RFC 7517) are kept, and served stale while the provider is away.
+"""
 
 import json
+import threading
+from collections.abc import Callable
 from math import ceil
 from typing import Any
 
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from joserfc.errors import JoseError
-from joserfc.jwk import Key
+from joserfc.jwk import JWKRegistry, Key, KeySet
 from joserfc.jws import CompactSignature, JWSRegistry, extract_compact, validate_compact
 from joserfc.jwt import JWTClaimsRegistry
 
-from coordinator.access.authentication.jwks import Jwks
 from coordinator.access.principal import GROUP, USER, Principal, is_name
+from ingest.periodic_task import FailureLog
 from log_tables.clock import Clock
-from log_tables.errors import InvalidConfig
+from log_tables.errors import Damaged, InvalidConfig, Retriable, Unreachable
+
+REFRESH_S = 600.0
+"""The age at which keys are fetched again: a key that the provider has withdrawn is good until then."""
+
+RETRY_S = 30.0
+"""At least that long passes from one fetch to the next, however many unknown keys tokens name."""
+
+DOCUMENT_MAX_BYTES = 1_048_576
+
+_RSA_MIN_BITS = 2048
+
+
+class Jwks:
+    """Follows a JWKS document. For many threads.
+
+    `fetch` blocks, gives the document, has a timeout of its own, and raises OSError. A failure is one of the
+    duty `keys` in `failures`, and the keys stay as they are.
+    """
+
+    def __init__(self, fetch: Callable[[], bytes], clock: Clock, failures: FailureLog | None = None) -> None:
+        self._fetch, self._clock = fetch, clock
+        self._document: Any = None
+        self._keys: tuple[Key, ...] = ()
+        self._tried: float | None = None
+        self._fetched: float | None = None
+        self._fetching, self._failures = threading.Lock(), failures or FailureLog()
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys as of the last fetch: the same object until another document comes."""
+        return self._keys
+
+    def refresh(self) -> None:
+        """Fetch the document if it is old, unless that was tried a moment ago or is under way.
+
+        A duty calls this again and again, so that no request waits for a fetch of keys that are only old.
+        """
+        if self._is_due(self._fetched, REFRESH_S) and self._fetching.acquire(blocking=False):
+            try:
+                self._try()
+            finally:
+                self._fetching.release()
+
+    def candidates(self, kid: str | None, algorithm: str) -> list[Key]:
+        """The keys that a token of this `kid` and `algorithm` may be signed with.
+
+        A `kid` that is unknown fetches the document again, at most once in RETRY_S: one thread waits for it.
+        Raises Retriable while that is under way, and while there has never been a document.
+        """
+        if (found := self._named(kid, algorithm)) or (self._keys and not self._is_due(self._tried, RETRY_S)):
+            return found
+        if not self._fetching.acquire(blocking=False):
+            raise Retriable("the keys of the OIDC provider are being fetched; repeat the request")
+        try:
+            self._try()
+        finally:
+            self._fetching.release()
+        if self._fetched is None:
+            raise Retriable("the keys of the OIDC provider have not come yet; repeat the request")
+        return self._named(kid, algorithm)
+
+    def _named(self, kid: str | None, algorithm: str) -> list[Key]:
+        fit = [key for key in self._keys if _fits(key, algorithm)]
+        if kid is None:
+            return fit if len(fit) == 1 else []
+        return [key for key in fit if key.get("kid") == kid]
+
+    def _is_due(self, last: float | None, period_s: float) -> bool:
+        return last is None or self._clock.monotonic() - last >= period_s
+
+    def _try(self) -> None:
+        """Fetch the document, unless that was tried a moment ago."""
+        if not self._is_due(self._tried, RETRY_S):
+            return
+        with self._failures.catch("keys"):
+            try:
+                self._take(self._document_now())
+                self._fetched = self._clock.monotonic()
+            finally:
+                self._tried = self._clock.monotonic()
+
+    def _document_now(self) -> bytes:
+        """Raises Unreachable."""
+        try:
+            return self._fetch()
+        except OSError as error:
+            raise Unreachable(f"the OIDC provider does not give its keys ({error})") from None
+
+    def _take(self, document: bytes) -> None:
+        """Raises Damaged for a document without a key that can be used."""
+        if len(document) > DOCUMENT_MAX_BYTES:
+            raise Damaged(f"the JWKS document has more than {DOCUMENT_MAX_BYTES} bytes")
+        parsed = _parsed(document)
+        if parsed == self._document:
+            return
+        listed = parsed.get("keys") if isinstance(parsed, dict) else None
+        keys = map(_imported, listed) if isinstance(listed, list) else ()
+        usable = tuple(key for key in keys if key is not None)
+        if not usable:
+            raise Damaged("the JWKS document has no key that can be used; check oidc_jwks_url")
+        self._document, self._keys = parsed, usable
+
+
+def _parsed(document: bytes) -> object:
+    try:
+        return json.loads(document)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _imported(data: object) -> Key | None:
+    """One key of a document, or None for one that signs no token: of a kind that is not known, or secret."""
+    if not isinstance(data, dict) or data.get("kty") not in ("RSA", "EC", "OKP") or "d" in data:
+        return None
+    if data.get("use", "sig") != "sig":
+        return None
+    try:
+        key = JWKRegistry.import_key(data)
+        public = key.public_key  # which a key of a curve that nobody knows does not have
+    except (JoseError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return None if isinstance(public, RSAPublicKey) and public.key_size < _RSA_MIN_BITS else key
+
+
+def _fits(key: Key, algorithm: str) -> bool:
+    """Whether `key` is for `algorithm`: of its type, and for no other one."""
+    return key.key_type in KeySet.algorithm_keys.get(algorithm, ()) and key.get("alg", algorithm) == algorithm
+
 
 ALGORITHMS = frozenset(f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)) | {
     "Ed25519"

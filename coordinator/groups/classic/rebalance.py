@@ -15,8 +15,10 @@ from coordinator.groups.classic.classic_group import (
     ClassicLimits,
     ClassicMember,
     ClassicState,
+    newest_noted,
+    renamed,
+    value_of,
 )
-from coordinator.groups.classic.classic_records import newest_noted, renamed, value_of
 from coordinator.groups.classic.events import Answer, Answers, JoinAnswer, SyncAnswer
 from log_tables.cluster.group_log import ClassicKey, ClassicValue, Records
 from log_tables.errors import FencedInstanceId, LakelogError, RebalanceInProgress, UnknownMember

@@ -12,8 +12,8 @@ from coordinator.groups.classic.classic_group import (
     ClassicLimits,
     ClassicMember,
     ClassicState,
+    value_of,
 )
-from coordinator.groups.classic.classic_records import value_of
 from coordinator.groups.classic.events import (
     Answers,
     ClassicTick,

@@ -9,9 +9,8 @@ from coordinator.access.principal import RequestContext
 from coordinator.groups.classic.classic_group import ClassicGroup, ClassicState
 from coordinator.groups.classic.consumer_protocol import CONSUMER, assigned_partitions
 from coordinator.groups.events import TopicState
-from coordinator.groups.pattern import matching
 from coordinator.groups.state.transaction_state import TransactionState
-from coordinator.groups.topic_filter import TopicFilter
+from coordinator.groups.topic_filter import TopicFilter, matching
 from log_tables.cluster.group_log import MemberConfig, OffsetValue
 from log_tables.cluster.topic import check_public, is_internal
 from log_tables.errors import (

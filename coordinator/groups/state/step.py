@@ -32,12 +32,12 @@ from coordinator.groups.events import (
     Transact,
     Unsubscribe,
 )
-from coordinator.groups.pattern import matching
 from coordinator.groups.state import transaction_state
 from coordinator.groups.state.assignment import STRATEGIES, Assignment
 from coordinator.groups.state.group import NOTHING, Group, Member, newest_commit_ms
 from coordinator.groups.state.group_records import group_record, member_record
 from coordinator.groups.state.offset_step import commit, finish, place_in_new, reset, seek, start, transact
+from coordinator.groups.topic_filter import matching
 from log_tables.cluster.group_log import (
     ClassicKey,
     GroupKey,

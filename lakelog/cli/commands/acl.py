@@ -187,7 +187,7 @@ def export(
     data: Data = None,
 ) -> None:
     """Print the policy of the store that READ ACLs on topics amount to, for readers of the tables."""
-    from coordinator.access.export.acl_export import exported
+    from coordinator.access.acl_export import exported
 
     cluster = cluster_at(data)
     roots = [cluster.store.url, *filter(None, [cluster.remote_root])]

@@ -20,7 +20,7 @@ from lakelog.spark.worker import freeze_gc, store_at
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import Conflict
 from log_tables.layout import partition_directory
-from log_tables.segments.replaced import read_on
+from log_tables.partition.read_plan import read_on
 from log_tables.segments.segment import read as read_segment
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment

@@ -10,7 +10,7 @@ import api.requests.new_topic
 import api.v2.consumer_schema
 import api.v3.acls
 import api.v3.topics
-from api.requests.strict_body import StrictBody
+from api.requests.strict import StrictBody
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import ROOT
 
@@ -32,9 +32,7 @@ def test_bodies_are_read_in_one_place() -> None:
     assert ROOT / "api" / "v2" / "produce.py" in sources
     found = {path.relative_to(ROOT).as_posix(): [*reads(path.read_text())] for path in sources}
     # api/requests/body.py reads before a route; the kind of a body is looked at in what was read then.
-    assert {name: calls for name, calls in found.items() if calls} == {
-        "api/requests/strict_body.py": ["body"]
-    }
+    assert {name: calls for name, calls in found.items() if calls} == {"api/requests/strict.py": ["body"]}
 
 
 def kinds(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:

@@ -2,8 +2,14 @@
 
 import pytest
 
-from coordinator.access.acl_argument import SUPPORTED_OPERATIONS, acl_from, checked, filter_from
-from coordinator.access.acl_filter import AclFilter, PatternTypeFilter
+from coordinator.access.acl_argument import (
+    SUPPORTED_OPERATIONS,
+    AclFilter,
+    PatternTypeFilter,
+    acl_from,
+    checked,
+    filter_from,
+)
 from coordinator.access.principal import USER_MAX_CHARS
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, Permission, ResourceType
 from log_tables.errors import InvalidArgument

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.access.export.acl_export import exported
-from coordinator.access.export.iam_policy import OPERATORS_MAX
+from coordinator.access.acl_export import exported
+from coordinator.access.iam_policy import OPERATORS_MAX
 from log_tables import layout
 from log_tables.cluster.acl import Acl, Operation, PatternType, Permission, ResourceType
 from log_tables.cluster.admin.topic_admin import create_topic

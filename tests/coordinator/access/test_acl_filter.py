@@ -2,8 +2,7 @@
 
 import pytest
 
-from coordinator.access.acl_argument import filter_from
-from coordinator.access.acl_filter import AclFilter, PatternTypeFilter
+from coordinator.access.acl_argument import AclFilter, PatternTypeFilter, filter_from
 from log_tables.cluster.acl import Acl, Operation, Permission, ResourceType
 from tests.kit.acls import acl
 

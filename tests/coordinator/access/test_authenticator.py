@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from coordinator.access.authentication.api_key import new_api_key
 from coordinator.access.authentication.authenticator import HEADER_MAX_BYTES, Authenticator
-from coordinator.access.authentication.jwks import REFRESH_S, RETRY_S, Jwks
-from coordinator.access.authentication.jwt_verifier import JwtVerifier, OidcSettings
-from coordinator.access.authentication.mapping_rules import PrincipalMappingRules
+from coordinator.access.authentication.certificate import PrincipalMappingRules
+from coordinator.access.authentication.jwt_verifier import REFRESH_S, RETRY_S, Jwks, JwtVerifier, OidcSettings
 from coordinator.access.authentication.password_verifier import ADDRESS_BURST, NAME_BURST
 from coordinator.access.authentication.scram import ITERATIONS_MIN, new_scram_user
 from coordinator.access.principal import Principal

@@ -9,9 +9,8 @@ import pytest
 from coordinator.access.access import CredentialQueue
 from coordinator.access.authentication.api_key import new_api_key
 from coordinator.access.authentication.authenticator import Authenticator
-from coordinator.access.authentication.jwks import Jwks
-from coordinator.access.authentication.jwt_verifier import JwtVerifier, OidcSettings
-from coordinator.access.authentication.mapping_rules import PrincipalMappingRules
+from coordinator.access.authentication.certificate import PrincipalMappingRules
+from coordinator.access.authentication.jwt_verifier import Jwks, JwtVerifier, OidcSettings
 from coordinator.access.authentication.scram import ITERATIONS_MIN, new_scram_user
 from coordinator.access.principal import Principal
 from log_tables.clock import ManualClock

@@ -6,7 +6,7 @@ import threading
 import pytest
 from joserfc.jwk import OctKey, RSAKey
 
-from coordinator.access.authentication.jwks import DOCUMENT_MAX_BYTES, REFRESH_S, RETRY_S, Jwks
+from coordinator.access.authentication.jwt_verifier import DOCUMENT_MAX_BYTES, REFRESH_S, RETRY_S, Jwks
 from ingest.periodic_task import FailureLog
 from log_tables.clock import ManualClock
 from log_tables.errors import Retriable

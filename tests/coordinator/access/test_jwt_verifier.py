@@ -11,8 +11,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.access.authentication.jwks import Jwks
-from coordinator.access.authentication.jwt_verifier import CLOCK_SKEW_MAX_MS, JwtVerifier, OidcSettings
+from coordinator.access.authentication.jwt_verifier import CLOCK_SKEW_MAX_MS, Jwks, JwtVerifier, OidcSettings
 from coordinator.access.principal import Principal
 from log_tables.clock import ManualClock
 from log_tables.errors import InvalidConfig

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.access.authentication.mapping_rules import SUBJECT_MAX_CHARS, PrincipalMappingRules
+from coordinator.access.authentication.certificate import SUBJECT_MAX_CHARS, PrincipalMappingRules
 from log_tables.errors import InvalidConfig
 
 KIP_371 = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.access.export.acl_export import exported
+from coordinator.access.acl_export import exported
 from log_tables.cluster.acl import Acl
 from tests.kit.acls import acl
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.groups.pattern import PATTERN_MAX_CHARS, matching
+from coordinator.groups.topic_filter import PATTERN_MAX_CHARS, matching
 from log_tables.errors import InvalidSubscription
 
 NAMES = ["a", "ab", "b", "orders.eu", "orders.us", "ordersXeu", "été"]

@@ -1,13 +1,19 @@
-"""READ ACLs as access control lists of files, for readers with accounts on the host of a local root."""
+"""READ ACLs as what a store itself keeps, for readers that pass by the gateway: Spark, DuckDB, Polars.
 
+For a local root these are access control lists of files, for readers with accounts on its host.
+"""
+
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shlex import quote
 from urllib.parse import unquote, urlsplit
 
-from coordinator.access.export.read_access import Names, ReadAccess, covered, denied_to
+from coordinator.access.iam_policy import iam_bindings, iam_policies
 from coordinator.access.principal import GROUP, USER
-from log_tables.cluster.acl import ANY_USER
+from coordinator.access.read_access import Names, ReadAccess, covered, denied_to, read_access
+from log_tables.cluster.acl import ANY_USER, Acl
+from log_tables.errors import InvalidArgument
 from log_tables.layout import (
     CLUSTER_METADATA,
     CREDENTIALS,
@@ -111,3 +117,64 @@ def _entries(topic: str, access: dict[str, ReadAccess]) -> list[str]:
         elif covered(name, each.allowed):
             found.append(f"{_entry(principal)}:rX")
     return found
+
+
+_SCHEMES = {"aws-iam": ("s3", "s3a"), "gcs": ("gs", "gcs"), "posix": ("",)}
+
+FORMATS = tuple(_SCHEMES)
+
+
+def exported(
+    form: str, acls: Iterable[Acl], roots: Sequence[str], directories: Mapping[str, Sequence[str]]
+) -> str:
+    """The policy that `acls` amount to, in one of `FORMATS`: JSON, for posix a shell script. It names what it
+    cannot say.
+
+    `roots` are the root and, where there is one, the remote root: URLs, or directories. `directories` are
+    those of each topic's tables, as paths in a root. Raises InvalidArgument where no root is of that kind.
+    """
+    if form not in _SCHEMES:
+        raise InvalidArgument(f"the format {form[:40]!r} is not known; use one of {', '.join(FORMATS)}")
+    here = [root for root in roots if _scheme(root) in _SCHEMES[form]]
+    if not here:
+        raise InvalidArgument(f"{form} is for none of {', '.join(roots)}; use {_format_of(roots[0])}")
+    access, lost = read_access(acls)
+    lost += [
+        f"the root {root} is elsewhere: {_format_of(root)} is for it" for root in roots if root not in here
+    ]
+    if form == "posix":
+        script, more = posix_script(access, here, directories)
+        notes = "".join(f"# {line}\n" for line in _notes([*lost, *more]))
+        return f"#!/bin/sh\n{notes}{script}"
+    places = [_place(root) for root in here]
+    if form == "aws-iam":
+        policies, more = iam_policies(access, places)
+        return _json("policies", policies, [*lost, *more])
+    bindings, more = iam_bindings(access, places)
+    return _json("bindings", bindings, [*lost, *more])
+
+
+def _scheme(root: str) -> str:
+    scheme, separator, _ = root.partition("://")
+    return scheme if separator and scheme != "file" else ""
+
+
+def _format_of(root: str) -> str:
+    found = [form for form, schemes in _SCHEMES.items() if _scheme(root) in schemes]
+    return f"--format {found[0]}" if found else "the tools of that store"
+
+
+def _place(root: str) -> tuple[str, str]:
+    """The bucket of a root, and the prefix of its objects: empty, or with a slash at its end."""
+    bucket, _, path = root.partition("://")[2].partition("/")
+    prefix = path.strip("/")
+    return bucket, f"{prefix}/" if prefix else ""
+
+
+def _notes(lost: list[str]) -> list[str]:
+    """Each as one line that a comment can hold."""
+    return [" ".join(each.split()) for each in lost]
+
+
+def _json(name: str, value: object, lost: list[str]) -> str:
+    return json.dumps({name: value, "not_expressed": lost}, indent=2) + "\n"

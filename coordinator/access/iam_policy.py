@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.json import encode
 
-from coordinator.access.export.read_access import INTERNAL, Names, ReadAccess, covered, denied_to
+from coordinator.access.read_access import INTERNAL, Names, ReadAccess, covered, denied_to
 from log_tables.cluster.acl import ANY_USER
 from log_tables.layout import CREDENTIALS, INTERNAL_TOPICS, METADATA_DIRECTORY, TOPICS
 
