@@ -83,7 +83,7 @@ class ForkedLakelog:
 def run_lakelog(
     *words: str, environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """What `lakelog` with these words says, and how it ends, as `subprocess.run` tells it."""
+    """Run `lakelog` with these words; the result is as that of `subprocess.run`."""
     with TemporaryFile() as errors:
         process = ForkedLakelog(words, environment, errors.fileno())
         said, code = process.stdout.read(), process.wait(WAIT_S)
