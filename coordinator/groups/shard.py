@@ -27,7 +27,8 @@ from coordinator.groups.events import Delete, Event, Tick, TopicsChanged, TopicS
 from coordinator.groups.pending_answers import PendingAnswers
 from coordinator.groups.state.classic_step import classic_step
 from coordinator.groups.state.group import Group
-from coordinator.groups.state.group_records import make_durable, new_positions, restore
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.noted_positions import make_durable, new_positions
 from coordinator.groups.state.step import step
 from coordinator.groups.topic_filter import TopicFilter
 from ingest.accumulator import Accumulator

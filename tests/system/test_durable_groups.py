@@ -15,7 +15,8 @@ import pytest
 
 from api.process.server import gateway_of
 from coordinator.groups.events import Assign, Join, OffsetAndMetadata
-from coordinator.groups.state.group_records import NotedPosition, make_durable, restore
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.noted_positions import NotedPosition, make_durable
 from coordinator.groups.transactions.transaction_coordinator import TransactionRequest
 from ingest.settings import Settings
 from log_tables.clock import ManualClock, SystemClock
