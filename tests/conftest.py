@@ -228,12 +228,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A real Spark session with Delta, and with Spark's own source and sink of Kafka, shared.
-
-    Its queries are planned for a few rows: one task for each stage, and no code that is compiled for them.
-    That is half of their cost. Programs of their own (`tests/house/test_examples.py`, for one) have Spark's
-    defaults.
-    """
+    """A real Spark session with Delta, and with Spark's own source and sink of Kafka, shared."""
     from lakelog.spark import session
 
     directory = tmp_path_factory.mktemp("spark")
@@ -245,11 +240,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.jars": ",".join(map(str, KAFKA_SPARK_JARS.glob("*.jar"))),
-            "spark.databricks.delta.snapshotPartitions": "1",
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.ui.showConsoleProgress": "false",
         },

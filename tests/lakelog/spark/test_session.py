@@ -100,7 +100,7 @@ def test_a_session_writes_and_reads_a_delta_table(spark: SparkSession, tmp_path:
 @pytest.mark.spark
 def test_a_session_that_runs_keeps_its_settings(spark: SparkSession) -> None:
     assert session("another") is spark
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
 def test_a_local_spark_starts_python_without_archives(
