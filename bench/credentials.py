@@ -16,7 +16,7 @@ from coordinator.access.authentication.certificate import PrincipalMappingRules
 from coordinator.access.authentication.jwt_verifier import Jwks, JwtVerifier, OidcSettings
 from coordinator.access.authentication.scram import new_scram_user
 from log_tables.clock import SystemClock, timer
-from log_tables.cluster.credential_log import AuthenticationMethod
+from log_tables.cluster.credential import AuthenticationMethod
 
 _KNOWN, _FIRST = 10_000, 20
 _CREDENTIALS = 1_000

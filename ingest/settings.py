@@ -31,7 +31,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from log_tables.cluster.credential_log import AuthenticationMethod
+from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.errors import InvalidConfig
 from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX, PEER_KEPT_S
 from log_tables.store.file import unusable

@@ -10,7 +10,7 @@ from coordinator.access.host import check_https
 from ingest.periodic_task import FailureLog
 from ingest.settings import Settings
 from log_tables.clock import Clock
-from log_tables.cluster.credential_log import AuthenticationMethod
+from log_tables.cluster.credential import AuthenticationMethod
 
 if TYPE_CHECKING:
     from coordinator.access.authentication.jwt_verifier import JwtVerifier

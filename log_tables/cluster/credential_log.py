@@ -1,18 +1,17 @@
-"""Credentials as they are kept, and their log: API keys and SCRAM users, as records by key under a prefix of
-their own.
+"""The log of credentials: API keys and SCRAM users, as records by key under a prefix of their own.
 
-Nothing in it lets anybody in: keys are hashes, users are verifiers. But a verifier can be guessed at leisure:
-no `repr` shows one, and the prefix is for gateways and administrators alone. On a disk only the owner of the
-root can open it. It is made when the first credential is. `coordinator/access/` decides who is let in.
+Nothing in it lets anybody in: keys are hashes, users are verifiers. But a verifier can be guessed at leisure,
+so the prefix is for gateways and administrators alone. On a disk only the owner of the root can open it. It
+is made when the first credential is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from enum import StrEnum
 
 import msgspec
 
 from log_tables.clock import Clock
+from log_tables.cluster.credential import ApiKeyRecord, ScramUserRecord
 from log_tables.cluster.keyed_log import KeyedLog
 from log_tables.errors import AlreadyExists, CorruptLog, ObjectMissing
 from log_tables.layout import CREDENTIALS, CREDENTIALS_DIRECTORY
@@ -22,52 +21,6 @@ from log_tables.segments.rewrite import compact_by_key
 from log_tables.store.store import Store
 from log_tables.table.table import create_table
 from log_tables.table.vacuum import vacuum
-
-
-class AuthenticationMethod(StrEnum):
-    """A way for a client to say who it is."""
-
-    API_KEY = "api-key"
-    SCRAM = "scram"
-    OIDC = "oidc"
-    MTLS = "mtls"
-
-
-class ApiKeyRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An API key `id.secret`, whose secret is known to its owner alone.
-
-    `principal` is `User:<name>`, `sha256` are the 32 bytes of the hash of the secret, times are in
-    milliseconds since 1970 UTC. A key without `expires_ms` is good until it is revoked.
-    """
-
-    id: str
-    principal: str
-    sha256: bytes
-    created_ms: int
-    expires_ms: int | None = None
-
-    def __repr__(self) -> str:
-        return f"ApiKeyRecord(id={self.id!r}, principal={self.principal!r})"
-
-
-class ScramCredential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A password as it is kept for one mechanism (RFC 5802, 3), by the names of Kafka's class."""
-
-    salt: bytes
-    iterations: int
-    stored_key: bytes
-    server_key: bytes
-
-    def __repr__(self) -> str:
-        return f"ScramCredential(iterations={self.iterations})"
-
-
-class ScramUserRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The user `User:<name>`. `mechanisms`: `SCRAM-SHA-256`, `SCRAM-SHA-512`, or both (KIP-84)."""
-
-    name: str
-    mechanisms: dict[str, ScramCredential]
-
 
 Credential = ApiKeyRecord | ScramUserRecord | int
 """A key, a user, or when a key was last used (milliseconds since 1970)."""

@@ -17,13 +17,8 @@ from log_tables.cluster.access_record import (
 )
 from log_tables.cluster.acl import ANY, CLUSTER_NAME, Acl, ResourceType
 from log_tables.cluster.audit_record import flaw
-from log_tables.cluster.credential_log import (
-    ApiKeyRecord,
-    Credential,
-    ScramCredential,
-    ScramUserRecord,
-    decode,
-)
+from log_tables.cluster.credential import ApiKeyRecord, ScramCredential, ScramUserRecord
+from log_tables.cluster.credential_log import Credential, decode
 from log_tables.errors import InvalidArgument
 from log_tables.layout import CREDENTIALS_DIRECTORY
 from log_tables.limits import ACL_NAME_MAX_CHARS, SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN

@@ -17,7 +17,8 @@ from log_tables.cluster.admin.security_admin import (
 )
 from log_tables.cluster.admin.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.cluster.audit_record import AuditKind, AuditRecord
-from log_tables.cluster.credential_log import ApiKeyRecord, create_credentials
+from log_tables.cluster.credential import ApiKeyRecord
+from log_tables.cluster.credential_log import create_credentials
 from log_tables.cluster.group_log import (
     ClassicKey,
     ClassicMemberValue,

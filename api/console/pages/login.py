@@ -27,7 +27,7 @@ from api.requests.access import host_of
 from api.requests.body import take_body
 from api.requests.route_gateway import Here
 from api.session import LoginState
-from log_tables.cluster.credential_log import AuthenticationMethod
+from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.errors import AuthenticationFailed, InvalidArgument, LakelogError, NotFound, Retriable
 
 router = APIRouter(prefix="/console", include_in_schema=False, route_class=PageRoute)

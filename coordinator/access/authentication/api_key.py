@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from string import hexdigits
 
 from log_tables.clock import Clock
-from log_tables.cluster.credential_log import ApiKeyRecord
+from log_tables.cluster.credential import ApiKeyRecord
 
 _ID_DIGITS = 12
 _SECRET_DIGITS, _SECRET_CHARS = 64, 43

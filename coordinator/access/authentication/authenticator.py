@@ -21,7 +21,7 @@ from coordinator.access.authentication.scram import MECHANISMS, ScramUsers
 from coordinator.access.authentication.scram_server import ScramServer
 from coordinator.access.principal import USER, Principal
 from log_tables.clock import Clock
-from log_tables.cluster.credential_log import ApiKeyRecord, AuthenticationMethod, ScramUserRecord
+from log_tables.cluster.credential import ApiKeyRecord, AuthenticationMethod, ScramUserRecord
 from log_tables.errors import AuthenticationFailed
 
 if TYPE_CHECKING:  # it loads the libraries of tokens, which most gateways do not need

@@ -8,7 +8,7 @@ from coordinator.access.authentication.scram import ScramUsers, is_password
 from coordinator.access.host import network_of
 from coordinator.access.principal import USER_MAX_CHARS
 from log_tables.clock import Clock
-from log_tables.cluster.credential_log import ScramUserRecord
+from log_tables.cluster.credential import ScramUserRecord
 from log_tables.errors import QuotaReached
 from log_tables.limits import PASSWORD_MAX_CHARS
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from coordinator.access.principal import USER, check_user
 from log_tables.clock import Clock
-from log_tables.cluster.credential_log import ScramCredential, ScramUserRecord
+from log_tables.cluster.credential import ScramCredential, ScramUserRecord
 from log_tables.errors import InvalidArgument
 from log_tables.limits import (
     PASSWORD_MAX_CHARS,

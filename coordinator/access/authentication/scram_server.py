@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from coordinator.access.authentication.password_verifier import PasswordVerifier
 from coordinator.access.authentication.scram import MECHANISMS, ScramUsers
-from log_tables.cluster.credential_log import ScramUserRecord
+from log_tables.cluster.credential import ScramUserRecord
 from log_tables.errors import AuthenticationFailed
 
 MESSAGE_MAX_BYTES = 4_096

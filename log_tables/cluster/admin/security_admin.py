@@ -21,11 +21,10 @@ from log_tables.cluster.access_record import (
     super_user_record,
 )
 from log_tables.cluster.acl import Acl
+from log_tables.cluster.credential import ApiKeyRecord, ScramUserRecord
 from log_tables.cluster.credential_log import (
-    ApiKeyRecord,
     CredentialLog,
     Credentials,
-    ScramUserRecord,
     api_key_record,
     revocations,
     use_record,

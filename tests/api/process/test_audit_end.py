@@ -13,7 +13,7 @@ from api.process.server import open_gateway
 from coordinator.access.principal import Principal, RequestContext
 from ingest.settings import Settings
 from lakelog import Client, Credential
-from log_tables.cluster.credential_log import AuthenticationMethod
+from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.layout import AUDIT, partition_directory, topic_directory
 from tests.kit.audits import audit_rows, short, wait_for_audit
 from tests.kit.certificates import Authority

@@ -14,7 +14,8 @@ from ingest.settings import Settings
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.security_admin import add_api_key, revoke_api_keys
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.credential_log import AuthenticationMethod, CredentialLog, create_credentials
+from log_tables.cluster.credential import AuthenticationMethod
+from log_tables.cluster.credential_log import CredentialLog, create_credentials
 from log_tables.errors import CorruptLog, StoreUnavailable
 from log_tables.layout import CREDENTIALS
 from log_tables.partition.partition import AppendRequest

@@ -17,7 +17,7 @@ from coordinator.access.authentication.password_verifier import ADDRESS_BURST, N
 from coordinator.access.authentication.scram import ITERATIONS_MIN, new_scram_user
 from coordinator.access.principal import Principal
 from log_tables.clock import ManualClock
-from log_tables.cluster.credential_log import ApiKeyRecord, AuthenticationMethod, ScramUserRecord
+from log_tables.cluster.credential import ApiKeyRecord, AuthenticationMethod, ScramUserRecord
 from log_tables.errors import AuthenticationFailed, QuotaReached, Retriable
 from tests.kit.oidc import AUDIENCE, ISSUER, Provider, key
 

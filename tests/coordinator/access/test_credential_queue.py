@@ -14,7 +14,7 @@ from coordinator.access.authentication.jwt_verifier import Jwks, JwtVerifier, Oi
 from coordinator.access.authentication.scram import ITERATIONS_MIN, new_scram_user
 from coordinator.access.principal import Principal
 from log_tables.clock import ManualClock
-from log_tables.cluster.credential_log import AuthenticationMethod
+from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.errors import AuthenticationFailed, QuotaReached
 from tests.kit.oidc import AUDIENCE, ISSUER, Provider
 from tests.kit.support import WAIT_S

@@ -16,7 +16,7 @@ from coordinator.access.authentication.scram import (
 )
 from coordinator.access.authentication.scram_server import MESSAGE_MAX_BYTES, ScramServer
 from log_tables.clock import ManualClock
-from log_tables.cluster.credential_log import ScramUserRecord
+from log_tables.cluster.credential import ScramUserRecord
 from log_tables.errors import AuthenticationFailed, QuotaReached
 
 HERE = "192.0.2.1"

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from log_tables.cluster.credential_log import ApiKeyRecord, ScramCredential, ScramUserRecord
+from log_tables.cluster.credential import ApiKeyRecord, ScramCredential, ScramUserRecord
 
 KEY = ApiKeyRecord("a1", "User:ann", b"canary-canary-canary-canary-cana", 1_000, 2_000)
 CREDENTIAL = ScramCredential(b"canary-salt", 4096, b"canary-stored", b"canary-server")

@@ -17,12 +17,10 @@ from log_tables.cluster.admin.security_admin import (
     remove_user,
     revoke_api_keys,
 )
+from log_tables.cluster.credential import ApiKeyRecord, ScramCredential, ScramUserRecord
 from log_tables.cluster.credential_log import (
-    ApiKeyRecord,
     CredentialLog,
     Credentials,
-    ScramCredential,
-    ScramUserRecord,
     api_key_record,
     create_credentials,
     open_credentials,

@@ -8,7 +8,8 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.security_admin import add_api_key, add_super_user, enable_security
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.credential_log import ApiKeyRecord, Credentials, create_credentials, open_credentials
+from log_tables.cluster.credential import ApiKeyRecord
+from log_tables.cluster.credential_log import Credentials, create_credentials, open_credentials
 from log_tables.errors import CorruptLog
 from log_tables.layout import CREDENTIALS, CREDENTIALS_DIRECTORY, commit_path
 from log_tables.partition.partition import AppendRequest

@@ -17,15 +17,8 @@ from log_tables.cluster.access_record import (
 )
 from log_tables.cluster.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from log_tables.cluster.audit_record import AuditKind, AuditRecord, encode
-from log_tables.cluster.credential_log import (
-    ApiKeyRecord,
-    ScramCredential,
-    ScramUserRecord,
-    api_key_record,
-    revocations,
-    use_record,
-    user_record,
-)
+from log_tables.cluster.credential import ApiKeyRecord, ScramCredential, ScramUserRecord
+from log_tables.cluster.credential_log import api_key_record, revocations, use_record, user_record
 from log_tables.cluster.group_log import encode as group_record
 from log_tables.cluster.metadata_log import BrokerLeft, BrokerRecord, TopicRecord
 from log_tables.cluster.metadata_log import encode as metadata_record
