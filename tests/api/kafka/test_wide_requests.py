@@ -1,8 +1,9 @@
 """The widest requests that there may be: none holds the event loop, and others are served meanwhile."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path as FilePath
 
 import pytest
@@ -17,13 +18,14 @@ from api.kafka.protocol.messages.offsets import (
     ListOffsetsTopic,
 )
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from api.kafka.protocol.notation import Message
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.limits import AUTO_CREATED_MAX, KAFKA_NAMES_MAX
 from tests.kit.kafka_asking import Asker, asker
 from tests.kit.kafka_requests import VERSIONS
 from tests.kit.kafka_served import KafkaServed, kafka_served
 from tests.kit.kafka_widest import Path, arrays_of, widest
-from tests.kit.loop_holds import HELD_MAX_S, Holds, loop_holds
+from tests.kit.loop_holds import HELD_MAX_S, Hold, Holds, loop_holds, shortest
 from tests.kit.record_batches import Sent, kafka_python_batch
 from tests.kit.secured import Secured
 
@@ -64,7 +66,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(served, holds, keys)
 
 
-def held_by(scene: Scene, api: Api, clients: int, requests: int) -> dict[tuple[str, Path], tuple[float, str]]:
+def held_by(scene: Scene, api: Api, clients: int, requests: int) -> dict[tuple[str, Path], Hold]:
     """The longest hold of the event loop during the widest requests of `api`, for each array that can be
     wide. Each of `clients` sends `requests` of them without waiting; meanwhile the listener also takes a lone
     record.
@@ -74,19 +76,27 @@ def held_by(scene: Scene, api: Api, clients: int, requests: int) -> dict[tuple[s
         wide = widest(api.request, path, KAFKA_NAMES_MAX, "wide", "g")
         small = widest(api.request, path, 1, "wide", "g")
         for name in scene.keys:
-            with ExitStack() as open_:
-                lone = open_.enter_context(scene.client("rich"))
-                asking = [open_.enter_context(scene.client(name)) for _ in range(clients)]
-                scene.holds.take()
-                for client in asking:
-                    for asked in (*[wide] * requests, small):
-                        client.send(asked, version)
-                assert scene.send_one(lone) == 0
-                for client in asking:
-                    for _ in range(requests + 1):
-                        client.read_frame()
-            held[name, path] = scene.holds.take()
+            asked = (*[wide] * requests, small)
+            held[name, path] = shortest(partial(_hold_of, scene, name, asked, version, clients))
     return held
+
+
+def _hold_of(scene: Scene, name: str, asked: Sequence[Message], version: int, clients: int) -> Hold:
+    """The longest hold while so many `clients` with the key `name` send all that is `asked`, and one waits
+    for a lone record.
+    """
+    with ExitStack() as open_:
+        lone = open_.enter_context(scene.client("rich"))
+        asking = [open_.enter_context(scene.client(name)) for _ in range(clients)]
+        scene.holds.take()
+        for client in asking:
+            for each in asked:
+                client.send(each, version)
+        assert scene.send_one(lone) == 0
+        for client in asking:
+            for _ in asked:
+                client.read_frame()
+    return scene.holds.take()
 
 
 @pytest.mark.parametrize("api", WIDE, ids=lambda api: api.name)

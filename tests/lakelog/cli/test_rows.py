@@ -15,7 +15,8 @@ from tests.kit.cli import USAGE, Run, lines, printed, wrong
 from tests.kit.gateway import RunningGateway
 
 
-def test_lines_go_in_and_come_out(run: Run, topic: str) -> None:
+def test_lines_go_in_and_come_out(run: Run, gateway: RunningGateway) -> None:
+    topic = gateway.create_topic("lines", 1)  # only one partition keeps them in order
     text = "first\nzwei ü\n\nlast\r\n".encode()
     done = run("produce", topic, "-", stdin=text)
     assert lines(done)[0].startswith(f"4 records to topic {topic} in ")
