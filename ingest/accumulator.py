@@ -234,6 +234,8 @@ class Accumulator:
         except LakelogError as error:
             failed = error.code
             self._fail(batch, error)
+        except GeneratorExit:
+            raise  # the event loop has ended amid the commit: nobody can be told any more
         except BaseException as error:
             failed = type(error).__name__
             self._fail(batch, OutcomeUnknown("the gateway failed while it committed; read before you repeat"))
