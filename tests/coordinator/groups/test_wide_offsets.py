@@ -32,7 +32,7 @@ from log_tables.errors import LakelogError, UnknownGroup
 from log_tables.limits import OFFSETS_AT_ONCE
 from log_tables.store.store import open_store
 from log_tables.topic_partition import TopicPartition
-from tests.kit.loop_holds import HELD_MAX_S
+from tests.kit.loop_holds import HELD_MAX_S, Hold, shortest
 from tests.kit.support import WAIT_S
 
 FIRST, LAST = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -95,10 +95,15 @@ def test_a_wide_group_hears_of_topics_in_one_turn() -> None:
     group, _ = step(Group("g", topics=topics), Reset(places(every), 1), 0)
     again = {name: replace(state, topic_id="new") for name, state in [*topics.items()][:25]}
     used_s = SystemClock().processor_s
-    began = used_s()
-    left, _ = step(group, TopicsChanged({**topics, **again}), 0)
-    assert used_s() - began < HELD_MAX_S
-    assert len(left.offsets) == len(every) / 2
+
+    def turn() -> Hold:
+        began = used_s()
+        left, _ = step(group, TopicsChanged({**topics, **again}), 0)
+        seconds = used_s() - began
+        assert len(left.offsets) == len(every) / 2
+        return seconds, "the turn"
+
+    assert shortest(turn)[0] < HELD_MAX_S
 
 
 def test_a_reset_is_whole_whatever_happens_meanwhile(tmp_path: Path) -> None:
