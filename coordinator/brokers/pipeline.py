@@ -238,6 +238,8 @@ class Pipeline:
         except LakelogError as error:
             for entry in entries:
                 self._fail(line, entry, error)
+        except GeneratorExit:
+            raise  # the event loop has ended amid the send: nobody can be told any more
         except BaseException:
             # Nobody goes on with those behind them, either.
             for entry in (*entries, *line.waiting):
