@@ -7,6 +7,9 @@ LOCKS := requirements/uv.txt pyproject.toml
 LOCK := UV_NATIVE_TLS=1 $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command "make lock" --output-file
+# What failed beside others fails the run if it fails alone, too (docs/testing.md).
+ALONE = { test $$? -eq 1 && echo "Once more, alone, what failed:" && $(BIN)/python -m pytest \
+	--last-failed --last-failed-no-failures none -r fEp; }
 # Python keeps what it compiles, also where the environment says otherwise: the tests start hundreds of
 # processes, and compiling is half of a gateway's start.
 export PYTHONDONTWRITEBYTECODE :=
@@ -27,7 +30,7 @@ setup: $(VENV)/.dev ## Everything that the tests need: packages, a JRE, Delta's 
 	@$(BIN)/python scripts/tools.py
 
 test: check ## All that CI runs: check, the tests, and the wheel in an environment of its own
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder || $(ALONE)
 	$(BIN)/python scripts/check_wheel.py
 
 quick: setup ## The tests of single parts: no process, no JVM, no S3, no kills
