@@ -365,6 +365,12 @@ PUT_RETRY_PAUSE_S = 0.05
 CACHE_BYTES = 64 * MIB
 """Batches kept in memory, over all partitions of a process: fresh ones, and those of small segments."""
 
+ROW_SEGMENT_MAX, ROW_SEGMENT_MAX_BYTES = 500, 256 * KIB
+"""Records of a segment that is written from rows: more of them take longer so than as columns (measured)."""
+
+ROW_SEGMENT_BYTES = 1 * KIB
+"""A segment of rows in the cache takes so much beyond its rows (measured)."""
+
 COLUMN_BYTES = 880
 """A column of a batch in memory takes so much beyond its rows (measured): those of a batch without declared
 columns, of which headers are two, take 5,200 bytes.

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, repeat
 from operator import add
+from types import NoneType
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -99,6 +100,30 @@ class Rows:
         named = sum(len(name) + len(value or b"") for name, value in pairs)
         return size + named + len(pairs) * ROW_HEADER_BYTES
 
+    @property
+    def owned(self) -> bool:
+        """Whether each value is bytes of its own, and no view of a body that is larger."""
+        return {*map(type, self.values)} <= {bytes, NoneType}
+
+    def arrow_bytes(self) -> int:
+        """The bytes of the rows as a batch of RECORD_SCHEMA, as `batch_bytes` counts them."""
+        count, keys, headers = len(self.values), self.keys, self.headers
+        bitmap = -(-count // 8)
+        size = sum(self.sizes()) + count * _COLUMNS_BYTES
+        size += bitmap * ((keys is None or None in keys) + (None in self.values) + 1)
+        if headers is None:
+            return size
+        pairs = [*chain.from_iterable(headers)]
+        if not pairs:
+            return size
+        named = sum(len(name.encode()) + len(value or b"") for name, value in pairs)
+        nulls = any(value is None for _, value in pairs)
+        return size + named + len(pairs) * 8 + -(-len(pairs) // 8) * nulls
+
+
+_COLUMNS_BYTES = 8 + 8 + 4 + 4 + 4
+"""A row's offset, time, and where its key, value and headers end."""
+
 
 def _lengths(items: Sequence[Buffer | None]) -> list[int]:
     try:
@@ -147,15 +172,7 @@ def grouped(records: Records, groups: "Sequence[Sequence[int] | np.ndarray]") ->
 def chained(parts: Sequence[Records]) -> Records:
     """Parts of one request, which have the same form, one after the other."""
     rows = [part for part in parts if isinstance(part, Rows)]
-    if len(rows) < len(parts):
-        return pa.concat_batches(parts)
-    times_us = rows[0].timestamps_us
-    return Rows(
-        [*chain.from_iterable(part.values for part in rows)],
-        times_us if isinstance(times_us, int) else [*chain.from_iterable(map(timestamps_of, rows))],
-        _chained([part.keys for part in rows], rows, None),
-        _chained([part.headers for part in rows], rows, ()),
-    )
+    return pa.concat_batches(parts) if len(rows) < len(parts) else joined(rows)
 
 
 def numbers_array(numbers: "Sequence[int] | np.ndarray") -> pa.Array:
@@ -184,19 +201,25 @@ def as_batches(parts: Sequence[Records]) -> list[pa.RecordBatch]:
     return batches
 
 
-def _columns(parts: Sequence[Rows]) -> pa.RecordBatch:
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The rows of several requests, at least one, as one."""
     if len(parts) == 1:
-        [rows] = parts
-    else:
-        rows = Rows(
-            [*chain.from_iterable(part.values for part in parts)],
-            0,
-            _chained([part.keys for part in parts], parts, None),
-            _chained([part.headers for part in parts], parts, ()),
-        )
-    count = len(rows)
+        return parts[0]
+    times = {part.timestamps_us if isinstance(part.timestamps_us, int) else None for part in parts}
+    return Rows(
+        [*chain.from_iterable(part.values for part in parts)],
+        parts[0].timestamps_us
+        if len(times) == 1 and None not in times
+        else [*chain.from_iterable(map(timestamps_of, parts))],
+        _chained([part.keys for part in parts], parts, None),
+        _chained([part.headers for part in parts], parts, ()),
+    )
+
+
+def _columns(parts: Sequence[Rows]) -> pa.RecordBatch:
+    rows, count = joined(parts), sum(map(len, parts))
     columns = [
-        checked_timestamps(_times(parts, count)),
+        checked_timestamps(np.full(count, rows.timestamps_us, np.int64)),
         pa.nulls(count, pa.binary()) if rows.keys is None else binary_array(rows.keys),
         binary_array(rows.values),
         pa.nulls(count, HEADERS_TYPE) if rows.headers is None else headers_array(rows.headers),
@@ -216,13 +239,3 @@ def _chained(
             for column, part in zip(columns, parts, strict=True)
         )
     ]
-
-
-def _times(parts: Sequence[Rows], count: int) -> np.ndarray:
-    times = np.empty(count, np.int64)
-    begin = 0
-    for part in parts:
-        end = begin + len(part)
-        times[begin:end] = part.timestamps_us
-        begin = end
-    return times

@@ -29,7 +29,7 @@ from log_tables.layout import (
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.partition.remote import RemoteRoot
-from log_tables.segments.segment import SegmentCache
+from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.store import Store, open_store
 from log_tables.table.delta_log import topic_deleted
 from log_tables.topic_table.topic_table import TopicTable

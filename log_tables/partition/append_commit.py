@@ -1,5 +1,6 @@
 """The commit of an append: its records with their offsets, and the Delta actions that name them."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -12,12 +13,14 @@ from log_tables.columns.column_bytes import may_be_wide
 from log_tables.columns.declaration import Declaration
 from log_tables.columns.typed_values import with_columns
 from log_tables.layout import TXN_HIGH_WATERMARK, VALUE, producer_end_txn, producer_sequence_txn
-from log_tables.limits import MODIFICATION_STEP_MS
+from log_tables.limits import MODIFICATION_STEP_MS, ROW_SEGMENT_MAX, ROW_SEGMENT_MAX_BYTES
 from log_tables.partition.sequencer import SequencedAppend, producers_of
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
-from log_tables.rows import as_batches
+from log_tables.rows import Rows, as_batches, joined
 from log_tables.segments import segment as segments
+from log_tables.segments.row_segment import RowSegment, encode_rows
 from log_tables.segments.segment import SegmentLimits, SegmentStats, SegmentWriter
+from log_tables.store.store import Data
 from log_tables.table.commit import Commit, CommitInfo, ProducedBatch, Txn
 from log_tables.table.snapshot import Segment, Snapshot
 
@@ -27,16 +30,25 @@ keeps of the memory that it has freed.
 """
 
 
+_Encoded = tuple[Data, SegmentStats, pa.RecordBatch | RowSegment | None]
+
+
 def encoded(
     fresh: Sequence[SequencedAppend],
     append_time: int | None,
     columns: Declaration,
     compression: str,
     limits: SegmentLimits,
-) -> tuple[pa.Buffer, SegmentStats, pa.RecordBatch | None]:
+) -> _Encoded:
     """(The bytes of the segment of `fresh` with their declared `columns`, its stats, its rows), of at least
     one record. Without the rows where they have many columns: these are not held together.
     """
+    rows = None if columns.columns else _few_rows(fresh, limits)
+    if rows is not None:
+        base = fresh[0].base_offset
+        assert base is not None
+        timed = rows if append_time is None else dataclasses.replace(rows, timestamps_us=append_time)
+        return _encoded_rows(timed, base, compression, limits)
     records = _records_of(fresh, append_time)
     slices = with_columns(records, columns, limits.columns_bytes)
     if may_be_wide(records.column(VALUE), columns):
@@ -55,9 +67,7 @@ def _records_of(fresh: Sequence[SequencedAppend], append_time: int | None) -> pa
     return records
 
 
-def _encoded(
-    slices: Iterator[pa.RecordBatch], compression: str, limits: SegmentLimits
-) -> tuple[pa.Buffer, SegmentStats, pa.RecordBatch | None]:
+def _encoded(slices: Iterator[pa.RecordBatch], compression: str, limits: SegmentLimits) -> _Encoded:
     stats, first = SegmentStats(), next(slices)
     stats.add(first)
     second = next(slices, None)
@@ -69,6 +79,28 @@ def _encoded(
         stats.add(item)
         writer.add(item)
     return writer.finish(), stats, None
+
+
+def _few_rows(fresh: Sequence[SequencedAppend], limits: SegmentLimits) -> Rows | None:
+    """The records of `fresh` as rows, if all came as rows and they are few; None if not."""
+    parts: list[Rows] = []
+    count = size = 0
+    for item in fresh:
+        records = item.request.records
+        if not isinstance(records, Rows):
+            return None
+        parts.append(records)
+        count += item.count
+        size += item.request.size_bytes
+    most, most_bytes = min(ROW_SEGMENT_MAX, limits.group_rows), min(ROW_SEGMENT_MAX_BYTES, limits.group_bytes)
+    return joined(parts) if count <= most and size <= most_bytes else None
+
+
+def _encoded_rows(rows: Rows, base_offset: int, compression: str, limits: SegmentLimits) -> _Encoded:
+    stats = SegmentStats()
+    stats.add_rows(rows, base_offset)
+    packed = compression if stats.raw_bytes >= limits.compressed_bytes else "uncompressed"
+    return encode_rows(rows, base_offset, packed), stats, RowSegment(rows, base_offset)
 
 
 def _txns(fresh: list[SequencedAppend], end: int, now_ms: int) -> Iterator[Txn]:

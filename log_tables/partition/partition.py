@@ -27,7 +27,7 @@ from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.partition.remote import RemoteRoot
 from log_tables.partition.sequencer import AppendRequest, ProducerStamp, SequencedAppend, Sequencer
 from log_tables.record import timestamp_us
-from log_tables.segments import segment as segments
+from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info, topic_deleted
@@ -54,7 +54,7 @@ class Partition(PartitionReader):
         directory: str,
         clock: Clock,
         config: PartitionConfig | None = None,
-        cache: segments.SegmentCache | None = None,
+        cache: SegmentCache | None = None,
         remote: Callable[[], RemoteRoot | None] = lambda: None,
     ) -> None:
         """As PartitionReader; this process does not lead the partition yet."""

@@ -19,6 +19,7 @@ from log_tables.partition.remote import RemoteRoot, RemoteTier
 from log_tables.record import RECORD_SCHEMA, int64s, timestamp_text, timestamp_us
 from log_tables.segments import segment as segments
 from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits
+from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.store import Store
 from log_tables.table.delta_log import topic_deleted
 from log_tables.table.snapshot import Segment, Snapshot
@@ -45,7 +46,7 @@ class PartitionReader:
         directory: str,
         clock: Clock,
         config: PartitionConfig | None = None,
-        cache: segments.SegmentCache | None = None,
+        cache: SegmentCache | None = None,
         remote: Callable[[], RemoteRoot | None] = lambda: None,
     ) -> None:
         """Open the partition whose table is at `directory`; `remote` gives the root of its remote tier.
@@ -56,7 +57,7 @@ class PartitionReader:
         self.directory, self.clock = directory, clock
         self.config = config or PartitionConfig()
         self.table = Table(store, directory, clock)
-        self._cache = cache or segments.SegmentCache()
+        self._cache = cache or SegmentCache()
         self._tier = RemoteTier(directory, remote)
         self._listeners: dict[object, Callable[[], None]] = {}
         self._seen = (self.high_watermark, self.snapshot.deleted)

@@ -1,7 +1,5 @@
-"""Segments, Parquet files of records: encode, decode and seek them; and a cache of the newest ones."""
+"""Segments, Parquet files of records: encode, decode and seek them."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +15,6 @@ from log_tables.counts import counted
 from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import (
-    CACHE_BYTES,
-    COLUMN_BYTES,
     COMPRESSED_MIN_BYTES,
     EXPANDED_MAX_BYTES,
     ROW_GROUP_MAX_ROWS,
@@ -29,6 +25,7 @@ from log_tables.limits import (
     WHOLE_SEGMENT_BYTES,
 )
 from log_tables.record import RECORD_SCHEMA, batch_bytes, int64s, timestamp_text
+from log_tables.rows import Rows
 from log_tables.segments.digest import file_digest
 from log_tables.store.store import Data, Store
 from log_tables.table.snapshot import Horizons, Segment, pack_stats
@@ -229,6 +226,24 @@ class SegmentStats:
         self._nulls = keys, values, headers
         if batch.num_columns > own:
             self._of_columns.add(batch, batch.schema.names[own:])
+
+    def add_rows(self, rows: Rows, base_offset: int) -> None:
+        """Count `rows`, at least one, which have the offsets from `base_offset` on; before them there are
+        none.
+        """
+        times_us, count = rows.timestamps_us, len(rows)
+        self.base_offset, self.last_offset, self.records = base_offset, base_offset + count - 1, count
+        self._bytes = rows.arrow_bytes()
+        self._earliest, self._latest = (
+            (times_us, times_us) if isinstance(times_us, int) else (min(times_us), max(times_us))
+        )
+        headers = count if rows.headers is None else sum(not each for each in rows.headers)
+        self._nulls = count if rows.keys is None else rows.keys.count(None), rows.values.count(None), headers
+
+    @property
+    def raw_bytes(self) -> int:
+        """The bytes of the records in memory."""
+        return self._bytes
 
     def segment(
         self, path: str, data: Data, modification_time: int, horizons: Horizons = (), columns: str = ""
@@ -484,37 +499,3 @@ class _RangeFile:
 
     def writable(self) -> bool:
         return False
-
-
-def _leaves(kind: pa.DataType) -> int:
-    """How many columns without children a column of this type has."""
-    return sum(_leaves(kind.field(index).type) for index in range(kind.num_fields)) or 1
-
-
-class SegmentCache:
-    """A cache of committed batches, bounded in bytes over all partitions; the oldest go first.
-    Thread-safe. A batch of one row counts with all that it takes, so many of them keep to the bound.
-    """
-
-    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
-        self._limit = limit_bytes
-        self._lock = threading.Lock()
-        self._batches: OrderedDict[str, tuple[pa.RecordBatch, int]] = OrderedDict()
-        self._bytes = 0
-
-    def put(self, path: str, batch: pa.RecordBatch) -> None:
-        """Keep the rows of the segment file `path` (with its table)."""
-        size = batch_bytes(batch) + COLUMN_BYTES * sum(_leaves(field.type) for field in batch.schema)
-        with self._lock:
-            if path in self._batches:
-                return  # a segment never changes
-            self._batches[path] = batch, size
-            self._bytes += size
-            while self._bytes > self._limit:
-                _, (_, freed) = self._batches.popitem(last=False)
-                self._bytes -= freed
-
-    def get(self, path: str) -> pa.RecordBatch | None:
-        with self._lock:
-            found = self._batches.get(path)
-        return None if found is None else found[0]

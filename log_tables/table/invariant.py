@@ -29,11 +29,12 @@ class CommitKind(Enum):
     MAINTENANCE = "maintenance"
 
 
-def appends_are_contiguous(before: Snapshot, commit: Commit) -> Violation:
+def appends_are_contiguous(before: Snapshot, commit: Commit, after: Snapshot) -> Violation:
     """An append begins at the high watermark, holds every offset from there on, and moves it to its end."""
     if len(commit.adds) != 1 or commit.removes:
         return f"an append has {len(commit.adds)} adds and {len(commit.removes)} removes, not exactly one add"
-    segment = segment_of(commit.adds[0])
+    path = commit.adds[0].path
+    segment = next(segment for segment in reversed(after.segments) if segment.path == path)
     if segment.base_offset != before.high_watermark:
         return (
             f"an append begins at offset {segment.base_offset}, not at the high watermark "
@@ -248,7 +249,7 @@ def broken_step(before: Snapshot, commit: Commit, after: Snapshot | None = None)
     after = after or before.apply(commit)
     steps = (check(before, after) for check in _STEPS)
     if kind is CommitKind.APPEND:
-        return first_broken((appends_are_contiguous(before, commit), *steps, _tail_is_monotone(after)))
+        return first_broken((appends_are_contiguous(before, commit, after), *steps, _tail_is_monotone(after)))
     if kind is CommitKind.CLAIM:
         return first_broken(steps)
     checks = _STATES if commit.adds else (segments_begin_at_the_border,)

@@ -11,7 +11,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.errors import OutcomeUnknown, Retriable
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot
-from log_tables.segments.segment import SegmentCache
+from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.file import AtOnce
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store

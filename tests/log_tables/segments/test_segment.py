@@ -26,7 +26,6 @@ from log_tables.segments import segment as segments
 from log_tables.segments.segment import (
     COMPRESSIONS,
     SEGMENT_LIMITS,
-    SegmentCache,
     SegmentLimits,
     SegmentWriter,
     between,
@@ -34,6 +33,7 @@ from log_tables.segments.segment import (
     encode,
     first_at,
 )
+from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.store import Store, open_store
 from log_tables.table.snapshot import Segment
 from log_tables.testing import Fault, FaultyStore, unavailable
@@ -359,7 +359,7 @@ import numpy as np
 import pyarrow as pa
 from log_tables.record import with_offsets
 from log_tables.rows import Rows, as_batch
-from log_tables.segments.segment import SegmentCache
+from log_tables.segments.segment_cache import SegmentCache
 def put(cache, count):
     for number in range(count):
         rows = with_offsets([as_batch(Rows([b"x" * 160], 5, [b"key"], None))], np.arange(1))

@@ -4,17 +4,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 import pytest
+from datafusion import SessionContext
 from deltalake import DeltaTable
 
 from log_tables.clock import ManualClock
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
 from log_tables.partition.reader import PartitionConfig
 from log_tables.record import Record, input_batch
+from log_tables.rows import Rows
 from log_tables.segments import rewrite
-from log_tables.segments.segment import COMPRESSIONS
+from log_tables.segments.segment import COMPRESSIONS, SegmentLimits
 from log_tables.store.store import open_store
 from log_tables.table.table import create_table
 from tests.kit.queries import run_to_end
@@ -30,7 +33,7 @@ RECORDS = (
     Record(None, b"a tombstone", (), 1_600_000_000_000_000),
     Record(b"", None, (), 0),
     Record(b"\x00\xff", b"", (("", b""),), -1_000_000),
-    Record("schön".encode(), None, (), 4_102_444_800_000_000),
+    Record("schön".encode() * 20, None, (), 4_102_444_800_000_000),
 )
 
 
@@ -38,8 +41,8 @@ RECORDS = (
 def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Row]]:
     """A table with all that a table can have, and its rows as our own reader gives them.
 
-    Every compression, nulls, headers, an idempotent producer, two leaders, a merge, deleted records, and a
-    checkpoint with commits after it.
+    Every compression, of columns and of rows, nulls, headers, an idempotent producer, two leaders, a merge,
+    deleted records, and a checkpoint with commits after it.
     """
     root = tmp_path_factory.mktemp("readers")
     clock = ManualClock()
@@ -47,10 +50,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Row]]:
     create_table(store, "table", clock)
     partition = Partition(store, "table", clock)
     partition.claim("one")
+    limits = SegmentLimits(compressed_bytes=0)
     for number, compression in enumerate((*COMPRESSIONS, *COMPRESSIONS)):
-        partition.config = PartitionConfig(compression)
+        partition.config = PartitionConfig(compression, limits=limits)
         stamp = ProducerStamp(7, 0, number * len(RECORDS))
-        partition.append([AppendRequest(input_batch(RECORDS, clock.now_us()), stamp)])
+        records = as_columns() if number < len(COMPRESSIONS) else as_rows()
+        partition.append([AppendRequest(records, stamp)])
         if number == 6:
             partition.checkpoint()
             partition.claim("two")
@@ -61,6 +66,15 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Row]]:
     rows = rows_of(partition.fetch(len(RECORDS), 1 << 30))
     assert [row[0] for row in rows] == list(range(len(RECORDS), 10 * len(RECORDS)))
     return store.delta_location("table")[0], rows
+
+
+def as_columns() -> pa.RecordBatch:
+    return input_batch(RECORDS, 0)
+
+
+def as_rows() -> Rows:
+    values, keys, headers, times, _ = zip(*map(msgspec.structs.astuple, RECORDS), strict=True)
+    return Rows(values, times, keys, headers)
 
 
 def rows_of(found: pa.Table) -> list[Row]:
@@ -92,7 +106,13 @@ def with_duckdb(path: str) -> pa.Table:
         return found.to_arrow_table()
 
 
-@pytest.mark.parametrize("read", [with_delta_rs, with_polars, with_duckdb])
+def with_datafusion(path: str) -> pa.Table:
+    context = SessionContext()
+    context.register_table("t", DeltaTable(path))
+    return context.sql('SELECT * FROM t ORDER BY "offset"').to_arrow_table()
+
+
+@pytest.mark.parametrize("read", [with_delta_rs, with_polars, with_duckdb, with_datafusion])
 def test_a_reader_sees_the_same_rows(table: tuple[str, list[Row]], read: Callable[[str], pa.Table]) -> None:
     path, rows = table
     assert rows_of(read(path)) == rows
@@ -106,10 +126,16 @@ def test_delta_rs_skips_files_by_our_statistics(table: tuple[str, list[Row]]) ->
 
 
 @pytest.mark.spark
-def test_delta_on_spark_sees_the_same_rows(table: tuple[str, list[Row]], spark: "SparkSession") -> None:
+@pytest.mark.parametrize("vectorized", ["true", "false"])
+def test_delta_on_spark_sees_the_same_rows(
+    table: tuple[str, list[Row]], spark: "SparkSession", vectorized: str
+) -> None:
     path, rows = table
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    found = spark.read.format("delta").load(path).orderBy("offset")
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    for conf in ("enableVectorizedReader", "enableNestedColumnVectorizedReader"):
+        own.conf.set(f"spark.sql.parquet.{conf}", vectorized)
+    found = own.read.format("delta").load(path).orderBy("offset")
     assert [spark_row(row) for row in found.selectExpr("*", "unix_micros(timestamp) AS us").collect()] == rows
 
 

@@ -18,7 +18,7 @@ from log_tables.partition.reader import PartitionReader
 from log_tables.record import to_records
 from log_tables.root.fsck import check_partition
 from log_tables.segments.rewrite import commit_merge
-from log_tables.segments.segment import SegmentCache
+from log_tables.segments.segment_cache import SegmentCache
 from log_tables.table.snapshot import Segment
 from log_tables.table.table import Table
 from log_tables.table.vacuum import vacuum
