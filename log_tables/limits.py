@@ -552,5 +552,14 @@ CULPRITS_MAX = 1_000
 """Records of one batch or request that its refusal names: each takes 150 bytes of the answer, and of those
 that are sent again the next ones are named then."""
 
+ENCODED_BYTES = 16 * MIB
+"""Records that are kept as Kafka's clients were given them."""
+
+ENCODED_COST_BYTES = 600
+"""A stretch of them, and each of its batches, take so much beyond their bytes (measured)."""
+
+ENCODED_STRETCHES_MAX = 64
+"""Stretches that one answer is made of: each brings batches of its own, which a client unpacks one by one."""
+
 KAFKA_ANSWER_MAX_BYTES = 8 * MIB
 """Records in one answer to a Kafka client, whatever it asks for; more only where one record is larger."""

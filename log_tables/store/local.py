@@ -27,11 +27,11 @@ from log_tables.store.file import (
     AtOnce,
     CallWorker,
     Identity,
+    NamelessFile,
     NewFile,
     exists,
     identity_of,
     is_directory,
-    link,
     modified_ms,
     older,
     opened,
@@ -185,20 +185,21 @@ class LocalStore:
     def _put_after(self, first: NewFile, path: str, data: Data) -> None:
         """Put an object if absent, which is seen only once the content of `first` and its own are durable.
 
-        The name of `first` is durable with its content then, as the file system keeps that order. All that
-        is needed for the answer is made durable here all the same.
+        The name of `first` is durable with its content then, as the file system keeps that order
+        (docs/decisions/0109-a-commit-has-one-name-and-one-directory.md).
         """
         directory = os.path.dirname(first.path)
         if first.durable:  # the put is repeated
             with unsure(path, StoreUnavailable):
                 self._sync_names(directory)
             return self.put_if_absent(path, data)
-        with self._temporary(path, data) as temporary:
+        with refusing(path):
+            nameless = self._create(path, "", data, NamelessFile)
+        with closing(nameless):
             with refusing(path):
-                self._at_once(first.make_durable, temporary.make_durable)
+                self._at_once(first.make_durable, nameless.make_durable)
             with unsure(path):
-                named = self._give_name(temporary, path)
-                self._at_once(lambda: self._sync_names(directory), lambda: self._sync_names(named))
+                self._sync_names(self._give_name(nameless, path))
         return None
 
     def _keeps_order(self, directory: str) -> bool:
@@ -214,7 +215,7 @@ class LocalStore:
     def _give_name(self, temporary: NewFile, path: str) -> str:
         """Let a durable temporary file have the name of `path`; returns their directory."""
         final = _beside(temporary, path)
-        error = link(temporary.path, final)
+        error = temporary.link(final)
         if isinstance(error, FileExistsError):
             raise exists(path)
         if error is not None:
@@ -256,7 +257,7 @@ class LocalStore:
         """The file of `path`, which was absent, with `data`."""
         with refusing(path):
             try:
-                new = self._create(path, "", data)
+                new = self._create(path, None, data)
             except FileExistsError:
                 raise exists(path) from None
         try:
@@ -264,13 +265,13 @@ class LocalStore:
         finally:
             new.close()
 
-    def _create(self, path: str, name: str, data: Data) -> NewFile:
+    def _create(self, path: str, name: str | None, data: Data, kind: type[NewFile] = NewFile) -> NewFile:
         """Create the file of `path`, or one called `name` in its directory, with `data`."""
         for attempt in range(PRUNED_MAX):
             try:
                 final = self._place(path)
-                file = os.path.join(os.path.dirname(final), name) if name else final
-                return NewFile(file, data, self._sync, 0o600 if is_secret(path) else 0o666)
+                file = final if name is None else os.path.join(os.path.dirname(final), name)
+                return kind(file, data, self._sync, 0o600 if is_secret(path) else 0o666)
             except FileNotFoundError:
                 # A delete has pruned the directory, empty for a moment, between making and using it.
                 if attempt == PRUNED_MAX - 1:

@@ -13,6 +13,7 @@ from api.client_topics import TopicDescription
 from api.gateway import Gateway
 from api.kafka.clients.client import Client
 from api.kafka.clients.errors import ErrorCode, Refusal
+from api.kafka.clients.record_cache import RecordCache
 from coordinator.brokers.pipeline import Pipeline
 from ingest.buffer import Buffer
 from ingest.loop_share import Wide
@@ -139,7 +140,7 @@ class Door:
 
     `changing` are the threads of changes of topics: one request may ask for thousands, and reads wait for
     none of them. `looks` are the partitions that wide requests open and look at side by side. `refusals` has
-    the clients that asked for what is not offered.
+    the clients that asked for what is not offered. `records` are shared by all clients.
     """
 
     here: Gateway
@@ -150,6 +151,7 @@ class Door:
     changing: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(CHANGE_THREADS, thread_name_prefix="kafka-change")
     )
+    records: RecordCache = field(default_factory=RecordCache)
     looks: Wide = field(default_factory=lambda: Wide(LOOKS_AT_ONCE))
     refusals: RefusalLog = field(default_factory=RefusalLog)
 

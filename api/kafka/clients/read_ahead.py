@@ -6,19 +6,16 @@ it, and whether the log still has it, are looked at when it is asked for.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain
 from weakref import WeakKeyDictionary
 
+from api.kafka.clients.record_cache import ReadRecords, RecordCache
 from api.kafka.records.compression import Compression
-from api.kafka.records.fetched import EncodedBatch, encode_batches, first_of, fitting
 from ingest.buffer import Buffer, Room
 from log_tables.errors import BufferFull, LakelogError
-from log_tables.layout import OFFSET
 from log_tables.limits import READ_SEGMENTS_MAX
 from log_tables.partition.partition import Partition
-from log_tables.record import int64s
 
 KEPT_S = 5.0
 """How long a client may take to ask for what is read ahead."""
@@ -27,45 +24,13 @@ PARTITIONS_AHEAD_MAX = 8
 """Of one client, at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRecords:
-    """Batches that answer a fetch from an offset on; `end` is the offset behind them."""
-
-    end: int
-    batches: Sequence[EncodedBatch]
-    count: int
-    size_bytes: int
-
-
-def read_records(
-    log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True
-) -> ReadRecords:
-    """Batches of at most `limit` bytes. A record that is larger is read alone if the answer `needs_one`, else
-    there is no batch. Blocking.
-
-    Raises what `PartitionReader.plan_read`, `bound` and `read` raise.
-    """
-    plan = log.bound(log.plan_read(offset, limit, READ_SEGMENTS_MAX))
-    rows, end = [batch for batch in log.read(plan) if batch.num_rows], plan.end
-    while True:
-        batches = encode_batches(rows, plan.start, end, compression, log.config.log_append_time)
-        count, size = sum(batch.num_rows for batch in rows), sum(map(len, chain.from_iterable(batches)))
-        if size <= limit or (needs_one and count <= 1):
-            return ReadRecords(end, batches, count, size)
-        if count <= 1:
-            return ReadRecords(offset, (), 0, 0)
-        # The plan goes by the average of a segment, and these records are larger.
-        fit = fitting(rows, limit, log.config.log_append_time)
-        rows = first_of(rows, max(1, min(fit, count - 1)))
-        end = int(int64s(rows[-1].column(OFFSET))[-1]) + 1
-
-
 @dataclass(slots=True, eq=False)
 class _PendingRead:
     """Records that a client will ask for, as far as can be told. Their `room` is given back when they are
     taken or dropped.
     """
 
+    cache: RecordCache
     log: Partition
     offset: int
     limit: int
@@ -95,7 +60,7 @@ class _PendingRead:
     async def _read(self) -> ReadRecords | None:
         if self.is_dropped:
             return None
-        return await asyncio.to_thread(read_records, self.log, self.offset, self.limit, self.compression)
+        return await asyncio.to_thread(self.cache.read, self.log, self.offset, self.limit, self.compression)
 
     def drop(self) -> None:
         """Nobody asks for it. A thread that reads it gives its room back when it is done."""
@@ -107,8 +72,8 @@ class _PendingRead:
 class ReadAhead:
     """Reads ahead for one connection; what it reads takes room in `buffer`. Used on the event loop."""
 
-    def __init__(self, buffer: Buffer, share: str) -> None:
-        self._buffer, self._share = buffer, share
+    def __init__(self, buffer: Buffer, share: str, cache: RecordCache) -> None:
+        self._buffer, self._share, self._cache = buffer, share, cache
         self._reads: dict[Partition, _PendingRead] = {}
         self._ends: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
         self._turn = asyncio.Lock()
@@ -146,7 +111,9 @@ class ReadAhead:
             return
         if log in self._reads:  # a Fetch may name a partition twice
             self._reads.pop(log).drop()
-        pending = _PendingRead(log, offset, limit, compression, room, asyncio.get_running_loop().time())
+        pending = _PendingRead(
+            self._cache, log, offset, limit, compression, room, asyncio.get_running_loop().time()
+        )
         pending.records = asyncio.ensure_future(pending.read(self._turn))
         self._reads[log] = pending
 

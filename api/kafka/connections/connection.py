@@ -49,7 +49,8 @@ class Connection(asyncio.Protocol):
         share = f"Kafka's client at {peer}"
         here = self._door.here
         answers = self._door.answers
-        self._client = Client(here.access, host, answers.room(str(peer)), ReadAhead(answers, str(peer)))
+        ahead = ReadAhead(answers, str(peer), self._door.records)
+        self._client = Client(here.access, host, answers.room(str(peer)), ahead)
         self._reader = FrameReader(here.buffer, share, self._made_at)
         self._writer = AnswerWriter(self._transport, share, self._client.room, self._made_at)
         self._requests = RequestLine(

@@ -15,7 +15,8 @@ from api.client_topics import current_topic, know_ids, know_names, known_name_of
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import ROOM_PAUSE_S, Door
 from api.kafka.clients.errors import ErrorCode, error_code
-from api.kafka.clients.read_ahead import ReadAhead, ReadRecords, read_records
+from api.kafka.clients.read_ahead import ReadAhead
+from api.kafka.clients.record_cache import ReadRecords, RecordCache
 from api.kafka.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -198,7 +199,7 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
     available = min(most, await _available(answer))
     if available and await _has_room(door, client, available):
         with client.room.detach():  # the connection gives back its own when it ends, before a thread does
-            await _read(client, answer, most, _compression(door, version))
+            await _read(door, client, answer, most, _compression(door, version))
         _keep_room(client, answer)
     await _forget_old_topics(door, answer)
     _measure(door, answer, here.clock.monotonic() - began)
@@ -304,6 +305,7 @@ def _compression(door: Door, version: int) -> Compression:
 class _FetchRead:
     """An answer that is read. It may still take `left` bytes; only its first records may be more."""
 
+    cache: RecordCache
     left: int
     compression: Compression
     is_empty: bool = True
@@ -329,27 +331,50 @@ class _FetchRead:
             if self.left > 0 and part.log is not None and not self.is_over:
                 try:
                     limit, needed = part.limit(self.left), self.is_empty
-                    found = read_records(part.log, part.asked.fetch_offset, limit, self.compression, needed)
+                    found = self.cache.read(
+                        part.log, part.asked.fetch_offset, limit, self.compression, needed
+                    )
                     self.keep(part, found)
                 except LakelogError as error:
                     part.fail(error)
+
+    def find(self, parts: Sequence[_PartitionRead]) -> Sequence[_PartitionRead]:
+        """Take those that others have just been given, up to the first that is to be read; returns the rest:
+        an earlier partition comes first where the answer gets full.
+        """
+        for index, part in enumerate(parts):
+            if self.left <= 0:
+                return ()
+            if part.log is None:
+                continue
+            limit, needed = part.limit(self.left), self.is_empty
+            try:
+                found = self.cache.find(part.log, part.asked.fetch_offset, limit, self.compression, needed)
+            except LakelogError as error:
+                part.fail(error)
+                continue
+            if found is None:
+                return parts[index:]
+            self.keep(part, found)
+        return ()
 
     def end(self) -> None:
         """Read no further."""
         self.is_over = True
 
 
-async def _read(client: Client, answer: _Answer, limit: int, compression: Compression) -> None:
+async def _read(door: Door, client: Client, answer: _Answer, limit: int, compression: Compression) -> None:
     """Read at most `limit` bytes, of the first partition with records at least one; and what follows, if this
     client will ask for it (KIP-74).
     """
-    reading, parts = _FetchRead(limit, compression), [part for part in answer.parts if part.readable]
+    reading = _FetchRead(door.records, limit, compression)
+    parts = [part for part in answer.parts if part.readable]
     for is_ahead, some in groupby(parts, lambda part: part.log in client.ahead):
         asked = [*some]
         if is_ahead:
             for part in asked:
                 await reading.take(part, client.ahead)
-        missing = [part for part in asked if part.records is None]
+        missing = reading.find([part for part in asked if part.records is None])
         if missing and reading.left > 0:
             await to_its_end(partial(reading.read, missing), reading.end)
     for part in parts:

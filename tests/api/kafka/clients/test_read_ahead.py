@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from api.kafka.clients.read_ahead import KEPT_S, PARTITIONS_AHEAD_MAX, ReadAhead, ReadRecords, read_records
+from api.kafka.clients.read_ahead import KEPT_S, PARTITIONS_AHEAD_MAX, ReadAhead
+from api.kafka.clients.record_cache import ReadRecords, RecordCache, read_records
 from api.kafka.records.compression import Compression
 from ingest.buffer import Buffer
 from log_tables.clock import ManualClock
@@ -37,7 +38,7 @@ def shown(act: Callable[[ReadAhead, Buffer], Awaitable[None]], room: int = 1 << 
 
     async def run() -> None:
         buffer = Buffer(room)
-        ahead = ReadAhead(buffer, "client")
+        ahead = ReadAhead(buffer, "client", RecordCache())
         await act(ahead, buffer)
         ahead.close()
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})

@@ -1,0 +1,159 @@
+"""Records as Kafka's clients get them, read and encoded once for all that ask for them soon.
+
+Groups that follow the end of a log ask for the same records, each a little later than the first. They are
+given the stretches that the first was given, from memory.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from api.kafka.records.compression import Compression
+from api.kafka.records.fetched import EncodedBatch, encode_batches, first_of, fitting
+from log_tables.layout import OFFSET
+from log_tables.limits import ENCODED_BYTES, ENCODED_COST_BYTES, ENCODED_STRETCHES_MAX, READ_SEGMENTS_MAX
+from log_tables.partition.partition import Partition
+from log_tables.record import int64s
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecords:
+    """Batches that answer a fetch from an offset on; `end` is the offset behind them."""
+
+    end: int
+    batches: Sequence[EncodedBatch]
+    count: int
+    size_bytes: int
+
+
+class _Key(NamedTuple):
+    """Where a stretch begins: in the table with this id."""
+
+    table: str
+    offset: int
+    compression: Compression
+    append_time: bool
+
+
+class _Stretch(NamedTuple):
+    """Records, and how far the partition was compacted by key when they were read."""
+
+    records: ReadRecords
+    cleaned: int
+
+
+class RecordCache:
+    """Stretches of records that were answered lately, at most `limit_bytes` of them; the oldest go first.
+    Thread-safe.
+    """
+
+    def __init__(self, limit_bytes: int = ENCODED_BYTES) -> None:
+        self._limit = limit_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Key, _Stretch] = OrderedDict()
+        self._bytes = 0
+
+    def read(
+        self, log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True
+    ) -> ReadRecords:
+        """Batches of at most `limit` bytes from `offset` on: the stretches that are kept, and what follows
+        them if they are few. A record that is larger is read alone if the answer `needs_one`, else there is
+        no batch. Blocking.
+
+        Raises what `PartitionReader.plan_read`, `bound` and `read` raise.
+        """
+        log.plan_read(offset, 1, 1)  # whether the log still has it
+        found = self._stretches(log, offset, limit, compression, needs_one)
+        kept = _joined(offset, found)
+        if _is_enough(log, kept, limit):
+            return kept
+        cleaned = log.snapshot.cleaned  # before the read: what is removed meanwhile may be in it
+        made = read_records(log, kept.end, limit - kept.size_bytes, compression, needs_one and not found)
+        self._keep(_key(log, kept.end, compression), _Stretch(made, cleaned))
+        return _joined(offset, [*found, made])
+
+    def find(
+        self, log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True
+    ) -> ReadRecords | None:
+        """What `read` would give, if that needs no I/O. Raises as `plan_read`."""
+        if not log.reaches(offset):
+            return None
+        log.plan_read(offset, 1, 1)
+        kept = _joined(offset, self._stretches(log, offset, limit, compression, needs_one))
+        return kept if _is_enough(log, kept, limit) else None
+
+    def _stretches(
+        self, log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool
+    ) -> list[ReadRecords]:
+        """What is kept from `offset` on, one stretch after the other."""
+        found: list[ReadRecords] = []
+        cleaned, left = log.snapshot.cleaned, limit
+        with self._lock:
+            while len(found) < ENCODED_STRETCHES_MAX:
+                kept = self._kept.get(_key(log, offset, compression))
+                # Compaction by key may have removed records of it since.
+                if kept is None or (kept.cleaned != cleaned and cleaned > offset):
+                    break
+                alone = needs_one and not found and kept.records.count <= 1
+                if kept.records.size_bytes > left and not alone:
+                    break
+                found.append(kept.records)
+                left -= kept.records.size_bytes
+                offset = kept.records.end
+        return found
+
+    def _keep(self, key: _Key, stretch: _Stretch) -> None:
+        if stretch.records.end == key.offset:
+            return  # it is no stretch: the end of the log, or a record that is too large
+        with self._lock:
+            before = self._kept.pop(key, None)
+            self._bytes += _size(stretch) - (0 if before is None else _size(before))
+            self._kept[key] = stretch
+            while self._bytes > self._limit:
+                _, gone = self._kept.popitem(last=False)
+                self._bytes -= _size(gone)
+
+
+def _joined(offset: int, parts: Sequence[ReadRecords]) -> ReadRecords:
+    """Records from `offset` on, in parts that follow one another."""
+    if len(parts) == 1:
+        return parts[0]
+    batches = [*chain.from_iterable(each.batches for each in parts)]
+    count, size = sum(each.count for each in parts), sum(each.size_bytes for each in parts)
+    return ReadRecords(parts[-1].end if parts else offset, batches, count, size)
+
+
+def _is_enough(log: Partition, kept: ReadRecords, limit: int) -> bool:
+    """Whether `kept` answers a fetch: it fills half of the answer, or the log ends there."""
+    return bool(kept.batches) and (2 * kept.size_bytes >= limit or kept.end >= log.high_watermark)
+
+
+def _key(log: Partition, offset: int, compression: Compression) -> _Key:
+    return _Key(log.snapshot.metadata.id, offset, compression, log.config.log_append_time)
+
+
+def _size(stretch: _Stretch) -> int:
+    """The bytes that a stretch takes, with the objects around it."""
+    return stretch.records.size_bytes + ENCODED_COST_BYTES * (1 + len(stretch.records.batches))
+
+
+def read_records(
+    log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True
+) -> ReadRecords:
+    """As `RecordCache.read`, from the log."""
+    plan = log.bound(log.plan_read(offset, limit, READ_SEGMENTS_MAX))
+    rows, end = [batch for batch in log.read(plan) if batch.num_rows], plan.end
+    while True:
+        batches = encode_batches(rows, plan.start, end, compression, log.config.log_append_time)
+        count, size = sum(batch.num_rows for batch in rows), sum(map(len, chain.from_iterable(batches)))
+        if size <= limit or (needs_one and count <= 1):
+            return ReadRecords(end, batches, count, size)
+        if count <= 1:
+            return ReadRecords(offset, (), 0, 0)
+        # The plan goes by the average of a segment, and these records are larger.
+        fit = fitting(rows, limit, log.config.log_append_time)
+        rows = first_of(rows, max(1, min(fit, count - 1)))
+        end = int(int64s(rows[-1].column(OFFSET))[-1]) + 1
