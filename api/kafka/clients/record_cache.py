@@ -4,9 +4,11 @@ Groups that follow the end of a log ask for the same records, each a little late
 given the stretches that the first was given, from memory.
 """
 
+import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -47,7 +49,7 @@ class _Stretch(NamedTuple):
 
 class RecordCache:
     """Stretches of records that were answered lately, at most `limit_bytes` of them; the oldest go first.
-    Thread-safe.
+    Thread-safe, but for `reading` and `others_read`, which are used on the event loop.
     """
 
     def __init__(self, limit_bytes: int = ENCODED_BYTES) -> None:
@@ -55,6 +57,30 @@ class RecordCache:
         self._lock = threading.Lock()
         self._kept: OrderedDict[_Key, _Stretch] = OrderedDict()
         self._bytes = 0
+        self._reads: dict[_Key, asyncio.Future[None]] = {}
+
+    @contextmanager
+    def reading(self, begins: Iterable[tuple[Partition, int]], compression: Compression) -> Iterator[None]:
+        """Let others know, within the context, that somebody reads from these offsets on."""
+        over = asyncio.get_running_loop().create_future()
+        keys = [_key(log, offset, compression) for log, offset in begins]
+        self._reads |= dict.fromkeys(keys, over)
+        try:
+            yield
+        finally:
+            over.set_result(None)
+            for key in keys:
+                if self._reads.get(key) is over:
+                    del self._reads[key]
+
+    async def others_read(self, begins: Iterable[tuple[Partition, int]], compression: Compression) -> bool:
+        """Wait for those who read from one of these offsets on: a commit wakes all groups at the end of a log
+        at once. Returns whether there were any.
+        """
+        found = {self._reads.get(_key(log, offset, compression)) for log, offset in begins} - {None}
+        if found:
+            await asyncio.wait([each for each in found if each is not None])
+        return bool(found)
 
     def read(
         self, log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True

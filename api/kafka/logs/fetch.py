@@ -374,12 +374,27 @@ async def _read(door: Door, client: Client, answer: _Answer, limit: int, compres
         if is_ahead:
             for part in asked:
                 await reading.take(part, client.ahead)
-        missing = reading.find([part for part in asked if part.records is None])
-        if missing and reading.left > 0:
-            await to_its_end(partial(reading.read, missing), reading.end)
+        await _read_missing(reading, [part for part in asked if part.records is None])
     for part in parts:
         if part.records is not None and part.log is not None:
             client.ahead.note(part.log, part.asked.fetch_offset, part.limit(limit), part.records, compression)
+
+
+async def _read_missing(reading: _FetchRead, parts: Sequence[_PartitionRead]) -> None:
+    """Take what others have been given; what they read now is awaited, once, and the rest is read."""
+    if len(parts) > INLINE_PARTITIONS_MAX:
+        await to_its_end(partial(reading.read, parts), reading.end)
+        return
+    missing = reading.find(parts)
+    if missing and await reading.cache.others_read(_begins(missing), reading.compression):
+        missing = reading.find(missing)
+    if missing and reading.left > 0:
+        with reading.cache.reading(_begins(missing), reading.compression):
+            await to_its_end(partial(reading.read, missing), reading.end)
+
+
+def _begins(parts: Sequence[_PartitionRead]) -> list[tuple[Partition, int]]:
+    return [(part.log, part.asked.fetch_offset) for part in parts if part.log is not None]
 
 
 async def _forget_old_topics(door: Door, answer: _Answer) -> None:

@@ -1,5 +1,7 @@
 """Records that are encoded once for all clients that ask for them soon: the same as from the log."""
 
+import asyncio
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from api.kafka.clients.record_cache import ReadRecords, RecordCache
 from api.kafka.records.compression import Compression
 from log_tables.clock import ManualClock
-from log_tables.errors import OffsetOutOfRange
+from log_tables.errors import LakelogError, NotLeader, OffsetOutOfRange
 from log_tables.limits import ENCODED_STRETCHES_MAX
 from log_tables.partition.partition import Partition
 from log_tables.segments import rewrite
@@ -103,6 +105,39 @@ def test_any_clients_get_all_records_in_order_within_their_limits(
         assert read.size_bytes <= limit or (needs_one and read.count == 1)
         assert read.count or not needs_one or at == log.high_watermark
         clients[who] = read.end
+
+
+def test_who_asks_for_what_somebody_reads_now_waits_for_that(log: Partition) -> None:
+    cache, begins = RecordCache(), [(log, 0)]
+    numbered(log, 3)
+
+    async def follow() -> ReadRecords | None:
+        return cache.find(log, 0, LIMIT, NONE) if await cache.others_read(begins, NONE) else None
+
+    async def run() -> None:
+        assert await follow() is None
+        with cache.reading(begins, NONE):
+            followers = [asyncio.create_task(follow()) for _ in range(4)]
+            await asyncio.sleep(0)
+            first = cache.read(log, 0, LIMIT, NONE)
+            assert not any(each.done() for each in followers)
+        assert all(found is first for found in await asyncio.gather(*followers))
+        assert not await cache.others_read(begins, NONE)
+
+    asyncio.run(run())
+
+
+def test_who_waits_for_a_read_that_fails_goes_on(log: Partition) -> None:
+    cache, begins = RecordCache(), [(log, 0)]
+
+    async def run() -> None:
+        with suppress(LakelogError), cache.reading(begins, NONE):
+            waiting = asyncio.create_task(cache.others_read(begins, NONE))
+            await asyncio.sleep(0)
+            raise NotLeader("the read fails")
+        assert await waiting
+
+    asyncio.run(run())
 
 
 def test_what_was_deleted_is_not_answered(log: Partition) -> None:
