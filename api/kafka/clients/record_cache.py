@@ -104,7 +104,7 @@ class RecordCache:
     def find(
         self, log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True
     ) -> ReadRecords | None:
-        """What `read` would give, if that needs no I/O. Raises as `plan_read`."""
+        """The answer of `read`, if that needs no I/O; None if not. Raises as `plan_read`."""
         if not log.reaches(offset):
             return None
         log.plan_read(offset, 1, 1)
@@ -114,7 +114,7 @@ class RecordCache:
     def _stretches(
         self, log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool
     ) -> list[ReadRecords]:
-        """What is kept from `offset` on, one stretch after the other."""
+        """The stretches that are kept from `offset` on, one after the other."""
         found: list[ReadRecords] = []
         cleaned, left = log.snapshot.cleaned, limit
         with self._lock:
