@@ -118,9 +118,9 @@ def test_who_asks_for_what_somebody_reads_now_waits_for_that(log: Partition) -> 
         assert await follow() is None
         with cache.reading(begins, NONE):
             followers = [asyncio.create_task(follow()) for _ in range(4)]
-            await asyncio.sleep(0)
+            done, _ = await asyncio.wait(followers, timeout=0)
+            assert not done
             first = cache.read(log, 0, LIMIT, NONE)
-            assert not any(each.done() for each in followers)
         assert all(found is first for found in await asyncio.gather(*followers))
         assert not await cache.others_read(begins, NONE)
 
@@ -133,7 +133,7 @@ def test_who_waits_for_a_read_that_fails_goes_on(log: Partition) -> None:
     async def run() -> None:
         with suppress(LakelogError), cache.reading(begins, NONE):
             waiting = asyncio.create_task(cache.others_read(begins, NONE))
-            await asyncio.sleep(0)
+            assert not (await asyncio.wait([waiting], timeout=0))[0]
             raise NotLeader("the read fails")
         assert await waiting
 
