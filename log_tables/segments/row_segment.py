@@ -183,7 +183,7 @@ class RowSegment(NamedTuple):
 def encode_rows(rows: Rows, base_offset: int, compression: str = "uncompressed") -> bytes:
     """`rows`, at least one, with the offsets from `base_offset` on, as the bytes of a Parquet file.
 
-    `compression` is one of COMPRESSIONS; pages of a few bytes are not compressed.
+    `compression`, one of COMPRESSIONS, applies to keys, values and headers, but not to pages of a few bytes.
     """
     count = len(rows)
     codec = _CODECS[compression]
@@ -197,7 +197,7 @@ def encode_rows(rows: Rows, base_offset: int, compression: str = "uncompressed")
     parts, chunks, at, raw_size = [_MAGIC], [], len(_MAGIC), 0
     for column, page in enumerate(pages):
         data = page.data
-        used = codec if column and len(data) >= _COMPRESSED_MIN else 0
+        used = codec if column > 1 and len(data) >= _COMPRESSED_MIN else 0
         packed = _compressed(data, compression) if used else data
         stats = b"" if page.bounds is None else _statistics(*page.bounds)
         header = _page_header(page, len(data), packed, stats)
