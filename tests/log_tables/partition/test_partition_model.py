@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from log_tables import errors
 from log_tables.clock import ManualClock
+from log_tables.limits import TOMBSTONE_RETENTION_MS
 from log_tables.partition.partition import Partition, SequencedAppend
 from log_tables.partition.reader import PartitionConfig
 from log_tables.root.fsck import check_partition
@@ -74,6 +75,7 @@ class Log(RuleBasedStateMachine):
         self.log_start = 0
         self.compacted: set[int] = set()
         self.made = 0
+        self.was_ahead = False
 
     def _opened(self) -> Process:
         store = FaultyStore(self.store)
@@ -326,6 +328,8 @@ class Log(RuleBasedStateMachine):
     @rule(milliseconds=st.integers(-86_400_000, 86_400_000))
     def jump(self, milliseconds: int) -> None:
         self.clock.jump(milliseconds)
+        ahead_ms = self.clock.now_ms() - self.store_clock.now_ms()
+        self.was_ahead = self.was_ahead or ahead_ms > TOMBSTONE_RETENTION_MS // 2
 
     @rule(process=who)
     def refresh(self, process: int) -> None:
@@ -381,7 +385,9 @@ class Log(RuleBasedStateMachine):
         fresh = Partition(self.store, TABLE, self.clock)
         expected = {offset: value for offset, value in enumerate(self.log) if offset >= self.log_start}
         assert held(fresh) == {o: value for o, value in expected.items() if o not in self.compacted}
-        assert check_partition(self.store, TABLE).problems == []
+        found = check_partition(self.store, TABLE).problems
+        # Such a checkpoint lacks young removes, by the store's clock, which fsck goes by: it says so.
+        assert [each for each in found if not (self.was_ahead and "lacks the remove of" in each)] == []
         assert len(set(self.log)) == len(self.log)
         for client in self.clients:
             for sequence, values in client.batches[: len(client.told)]:
