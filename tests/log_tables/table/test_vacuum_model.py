@@ -16,7 +16,6 @@ from log_tables.limits import REWRITE_MAX_AGE_MS, TOMBSTONE_RETENTION_MS, VACUUM
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.partition.reader import PartitionReader
 from log_tables.record import to_records
-from log_tables.root.fsck import check_partition
 from log_tables.segments.rewrite import commit_merge
 from log_tables.segments.segment_cache import SegmentCache
 from log_tables.table.snapshot import Segment
@@ -24,7 +23,7 @@ from log_tables.table.table import Table
 from log_tables.table.vacuum import vacuum
 from log_tables.testing import WRITES, Crash, Failure, Fault, FaultyStore, crash_after, crash_before
 from tests.kit.models import short_form
-from tests.kit.partitions import TABLE, another, append_each, held
+from tests.kit.partitions import TABLE, another, append_each, held, problems_of
 from tests.kit.vacuums import DAY_MS, HOUR_MS, World
 
 
@@ -165,9 +164,7 @@ class Files(RuleBasedStateMachine):
         assert (below, self.world.ledgers()) == (self.world.live(), [])
         expected = {n: value for n, value in enumerate(self.log) if n >= self.log_start}
         assert held(another(self.world.partition)) == expected
-        found = check_partition(self.world.store, TABLE).problems
-        # Such a checkpoint lacks young removes, by the store's clock, which fsck goes by: it says so.
-        assert [each for each in found if not (self.was_ahead and "lacks the remove of" in each)] == []
+        assert problems_of(self.world.store, self.was_ahead) == []
 
 
 def test_no_file_goes_before_its_time_and_no_reader_notices() -> None:
