@@ -10,7 +10,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from log_tables.errors import (
     AlreadyExists,
@@ -186,6 +186,20 @@ class NamelessFile(NewFile):
 
     def remove(self) -> None:
         """Nothing has a name."""
+
+
+def links_nameless(directory: str, name: str) -> bool:
+    """Whether a file without a name can be given the free `name` in `directory`: a sandbox may have no
+    `/proc`, or forbid such a link.
+    """
+    file = os.path.join(directory, name)
+    try:
+        with closing(NamelessFile(os.path.join(directory, ""), b"", sync)) as made:
+            return made.link(file) is None
+    except OSError:
+        return False
+    finally:
+        unlink(file)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from log_tables.store.file import (
     exists,
     identity_of,
     is_directory,
+    links_nameless,
     modified_ms,
     older,
     opened,
@@ -83,6 +84,7 @@ class LocalStore:
         self._ordered = ordered
         self._at_once = at_once or CallWorker().both
         self._durable: dict[str, Identity] = {}
+        self._links_nameless = False
         try:
             self._identity = identity_of(self._root)
         except OSError as error:
@@ -203,13 +205,20 @@ class LocalStore:
         return None
 
     def _keeps_order(self, directory: str) -> bool:
-        """Whether the name of a new file in `directory` is durable with its content.
+        """Whether the name of a new file in `directory` is durable with its content, and a file may be linked
+        that has no name.
 
-        It is if the root's file system keeps that order, holds the directory, and has its name durable.
+        The first is so if the root's file system keeps that order, holds the directory, and has its name
+        durable.
         """
         known = self._durable.get(directory) if self._ordered else None
         with suppress(OSError):
-            return known is not None and known[0] == self._identity[0] and known == identity_of(directory)
+            if known is None or known[0] != self._identity[0] or known != identity_of(directory):
+                return False
+            if not self._links_nameless:  # it is tried again: the disk may have been full
+                name = TEMPORARY_PREFIX + self._clock.unique_id()
+                self._links_nameless = links_nameless(directory, name)
+            return self._links_nameless
         return False
 
     def _give_name(self, temporary: NewFile, path: str) -> str:
