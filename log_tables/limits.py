@@ -559,7 +559,7 @@ ENCODED_COST_BYTES = 600
 """A stretch of them, and each of its batches, take so much beyond their bytes (measured)."""
 
 ENCODED_STRETCHES_MAX = 64
-"""Stretches that one answer is made of: each brings batches of its own, which a client unpacks one by one."""
+"""Stretches of a partition in one answer: each brings batches of its own, which clients unpack one by one."""
 
 KAFKA_ANSWER_MAX_BYTES = 8 * MIB
 """Records in one answer to a Kafka client, whatever it asks for; more only where one record is larger."""

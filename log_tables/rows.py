@@ -217,7 +217,8 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def _columns(parts: Sequence[Rows]) -> pa.RecordBatch:
-    rows, count = joined(parts), sum(map(len, parts))
+    rows = joined(parts)
+    count = len(rows)
     columns = [
         checked_timestamps(np.full(count, rows.timestamps_us, np.int64)),
         pa.nulls(count, pa.binary()) if rows.keys is None else binary_array(rows.keys),

@@ -34,8 +34,8 @@ _ARROW_CODECS = {"lz4": "lz4_raw"}
 _COMPRESSED_MIN = 64
 """The bytes of a page from which on it is compressed: nulls alone take fewer."""
 
-_LEVELS_OF = {"zstd": 1}
-"""The levels of compressions, where they are not the library's own."""
+_COMPRESSION_LEVELS = {"zstd": 1}
+"""The levels that are not the library's own."""
 
 _DELTA_BLOCK, _DELTA_PARTS = 128, 4
 """Deltas in a block of DELTA_BINARY_PACKED, and its parts: each says how many bits its deltas take."""
@@ -291,7 +291,7 @@ def _levels(levels: Sequence[int], bits: int) -> bytes:
 
 
 def _compressed(data: bytes, compression: str) -> bytes:
-    codec = pa.Codec(_ARROW_CODECS.get(compression, compression), _LEVELS_OF.get(compression))
+    codec = pa.Codec(_ARROW_CODECS.get(compression, compression), _COMPRESSION_LEVELS.get(compression))
     packed: bytes = codec.compress(data, asbytes=True)
     return packed
 

@@ -10,7 +10,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 from log_tables.errors import (
     AlreadyExists,
@@ -113,15 +113,13 @@ def sync(descriptor: int) -> None:
 class NewFile:
     """A file that was just created, with its content, still open. To be closed."""
 
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-
     def __init__(self, path: str, data: Data, sync: Callable[[int], None], mode: int = 0o666) -> None:
         """Create the file at `path`, with `mode` but for what the umask takes away; none is left when that
         fails. Raises OSError.
         """
         self.path, self.durable = path, False
         self._sync, self._tried = sync, False
-        self._descriptor = os.open(path, self.flags, mode)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             left = memoryview(data).cast("B")
             while left:
@@ -149,57 +147,11 @@ class NewFile:
             raise
         self.durable = True
 
-    def link(self, final: str) -> OSError | None:
-        """Give the file the name `final` too; returns the error if that failed.
-
-        A network file system may lose the answer of a link, or answer a repeated one that the name exists.
-        The file's count of names shows whether it happened (link(2)).
-        """
-        try:
-            os.link(self.path, final)
-        except OSError as error:
-            return error if os.stat(self.path).st_nlink == 1 else None
-        return None
-
     def remove(self) -> None:
         unlink(self.path)
 
     def close(self) -> None:
         os.close(self._descriptor)
-
-
-class NamelessFile(NewFile):
-    """A file without a name, in the directory `path`, which ends with a slash: nothing is left of it unless
-    it is linked (O_TMPFILE of open(2), on Linux' file systems of local disks).
-    """
-
-    flags = os.O_WRONLY | getattr(os, "O_TMPFILE", 0)
-
-    def link(self, final: str) -> OSError | None:
-        try:
-            # Named by its descriptor. With a directory's, Python follows that name, which is a link itself.
-            name = f"/proc/self/fd/{self._descriptor}"
-            os.link(name, final, src_dir_fd=self._descriptor, follow_symlinks=True)
-        except OSError as error:
-            return error
-        return None
-
-    def remove(self) -> None:
-        """Nothing has a name."""
-
-
-def links_nameless(directory: str, name: str) -> bool:
-    """Whether a file without a name can be given the free `name` in `directory`: a sandbox may have no
-    `/proc`, or forbid such a link.
-    """
-    file = os.path.join(directory, name)
-    try:
-        with closing(NamelessFile(os.path.join(directory, ""), b"", sync)) as made:
-            return made.link(file) is None
-    except OSError:
-        return False
-    finally:
-        unlink(file)
 
 
 @contextmanager
@@ -222,6 +174,19 @@ def read(file: int, start: int, length: int) -> bytes:
         length -= len(parts[-1])
         parts.append(os.pread(file, length, start))
     return b"".join(parts)
+
+
+def link(temporary: str, final: str) -> OSError | None:
+    """Give the temporary file its final name too; returns the error if that failed.
+
+    A network file system may lose the answer of a link, or answer a repeated one that the name exists. The
+    file's count of names shows whether it happened (link(2)).
+    """
+    try:
+        os.link(temporary, final)
+    except OSError as error:
+        return error if os.stat(temporary).st_nlink == 1 else None
+    return None
 
 
 def remove(path: str, file: str) -> bool:

@@ -2,8 +2,9 @@
 
 A put writes a temporary file in the directory of the final name, fsyncs it, gives it the name (`link()`,
 which fails when the name is taken; `rename()` to replace) and fsyncs the directory. Where the file system
-keeps order, two puts of which one relies on the other wait for both files at once, and for both directories
-(docs/decisions/0044-a-segment-and-its-commit-are-fsynced-at-once.md). So a name has its whole
+keeps order, two puts of which one relies on the other wait for both files at once, and for one directory
+(docs/decisions/0044-a-segment-and-its-commit-are-fsynced-at-once.md,
+docs/decisions/0109-a-commit-fsyncs-one-directory.md). So a name has its whole
 content from the first moment on, but can be seen before it is durable: a process that finds it calls
 `make_durable`. A file whose fsync failed is never used; a directory is fsynced again
 (docs/decisions/0027-visible-is-not-durable.md). Errors name objects by their path under the root and never by
@@ -27,12 +28,11 @@ from log_tables.store.file import (
     AtOnce,
     CallWorker,
     Identity,
-    NamelessFile,
     NewFile,
     exists,
     identity_of,
     is_directory,
-    links_nameless,
+    link,
     modified_ms,
     older,
     opened,
@@ -84,7 +84,6 @@ class LocalStore:
         self._ordered = ordered
         self._at_once = at_once or CallWorker().both
         self._durable: dict[str, Identity] = {}
-        self._links_nameless = False
         try:
             self._identity = identity_of(self._root)
         except OSError as error:
@@ -187,44 +186,34 @@ class LocalStore:
     def _put_after(self, first: NewFile, path: str, data: Data) -> None:
         """Put an object if absent, which is seen only once the content of `first` and its own are durable.
 
-        The name of `first` is durable with its content then, as the file system keeps that order
-        (docs/decisions/0109-a-commit-has-one-name-and-one-directory.md).
+        The name of `first` is durable with its content then, as the file system keeps that order.
         """
         directory = os.path.dirname(first.path)
         if first.durable:  # the put is repeated
             with unsure(path, StoreUnavailable):
                 self._sync_names(directory)
             return self.put_if_absent(path, data)
-        with refusing(path):
-            nameless = self._create(path, "", data, NamelessFile)
-        with closing(nameless):
+        with self._temporary(path, data) as temporary:
             with refusing(path):
-                self._at_once(first.make_durable, nameless.make_durable)
+                self._at_once(first.make_durable, temporary.make_durable)
             with unsure(path):
-                self._sync_names(self._give_name(nameless, path))
+                self._sync_names(self._give_name(temporary, path))
         return None
 
     def _keeps_order(self, directory: str) -> bool:
-        """Whether the name of a new file in `directory` is durable with its content, and a file may be linked
-        that has no name.
+        """Whether the name of a new file in `directory` is durable with its content.
 
-        The first is so if the root's file system keeps that order, holds the directory, and has its name
-        durable.
+        It is if the root's file system keeps that order, holds the directory, and has its name durable.
         """
         known = self._durable.get(directory) if self._ordered else None
         with suppress(OSError):
-            if known is None or known[0] != self._identity[0] or known != identity_of(directory):
-                return False
-            if not self._links_nameless:  # it is tried again: the disk may have been full
-                name = TEMPORARY_PREFIX + self._clock.unique_id()
-                self._links_nameless = links_nameless(directory, name)
-            return self._links_nameless
+            return known is not None and known[0] == self._identity[0] and known == identity_of(directory)
         return False
 
     def _give_name(self, temporary: NewFile, path: str) -> str:
         """Let a durable temporary file have the name of `path`; returns their directory."""
         final = _beside(temporary, path)
-        error = temporary.link(final)
+        error = link(temporary.path, final)
         if isinstance(error, FileExistsError):
             raise exists(path)
         if error is not None:
@@ -266,7 +255,7 @@ class LocalStore:
         """The file of `path`, which was absent, with `data`."""
         with refusing(path):
             try:
-                new = self._create(path, None, data)
+                new = self._create(path, "", data)
             except FileExistsError:
                 raise exists(path) from None
         try:
@@ -274,13 +263,13 @@ class LocalStore:
         finally:
             new.close()
 
-    def _create(self, path: str, name: str | None, data: Data, kind: type[NewFile] = NewFile) -> NewFile:
+    def _create(self, path: str, name: str, data: Data) -> NewFile:
         """Create the file of `path`, or one called `name` in its directory, with `data`."""
         for attempt in range(PRUNED_MAX):
             try:
                 final = self._place(path)
-                file = final if name is None else os.path.join(os.path.dirname(final), name)
-                return kind(file, data, self._sync, 0o600 if is_secret(path) else 0o666)
+                file = os.path.join(os.path.dirname(final), name) if name else final
+                return NewFile(file, data, self._sync, 0o600 if is_secret(path) else 0o666)
             except FileNotFoundError:
                 # A delete has pruned the directory, empty for a moment, between making and using it.
                 if attempt == PRUNED_MAX - 1:

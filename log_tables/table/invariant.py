@@ -34,7 +34,9 @@ def appends_are_contiguous(before: Snapshot, commit: Commit, after: Snapshot) ->
     if len(commit.adds) != 1 or commit.removes:
         return f"an append has {len(commit.adds)} adds and {len(commit.removes)} removes, not exactly one add"
     path = commit.adds[0].path
-    segment = next(segment for segment in reversed(after.segments) if segment.path == path)
+    segment = next((segment for segment in reversed(after.segments) if segment.path == path), None)
+    if segment is None:
+        return f"an append adds {path}, which is not in the table after it"
     if segment.base_offset != before.high_watermark:
         return (
             f"an append begins at offset {segment.base_offset}, not at the high watermark "

@@ -18,7 +18,12 @@ from api.kafka.records.fetched import EncodedBatch, encode_batches, first_of, fi
 from log_tables.layout import OFFSET
 from log_tables.limits import ENCODED_BYTES, ENCODED_COST_BYTES, ENCODED_STRETCHES_MAX, READ_SEGMENTS_MAX
 from log_tables.partition.partition import Partition
+from log_tables.partition.read_plan import check_offset
 from log_tables.record import int64s
+from log_tables.table.snapshot import Snapshot
+
+FOLLOW_S = 0.05
+"""How long a fetch waits for another one that reads from the same offset on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +46,10 @@ class _Key(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Records, and how far the partition was compacted by key when they were read."""
+    """Records, and the files that they were read from, where these may be compacted by key once more."""
 
     records: ReadRecords
-    cleaned: int
+    files: tuple[str, ...]
 
 
 class RecordCache:
@@ -73,14 +78,14 @@ class RecordCache:
                 if self._reads.get(key) is over:
                     del self._reads[key]
 
-    async def others_read(self, begins: Iterable[tuple[Partition, int]], compression: Compression) -> bool:
-        """Wait for those who read from one of these offsets on: a commit wakes all groups at the end of a log
-        at once. Returns whether there were any.
+    async def others_read(self, log: Partition, offset: int, compression: Compression) -> bool:
+        """Wait for another that reads from `offset` on, FOLLOW_S at most: a commit wakes all groups at the end
+        of a log at once. Returns whether there is one.
         """
-        found = {self._reads.get(_key(log, offset, compression)) for log, offset in begins} - {None}
-        if found:
-            await asyncio.wait([each for each in found if each is not None])
-        return bool(found)
+        reading = self._reads.get(_key(log, offset, compression))
+        if reading is not None:
+            await asyncio.wait([reading], timeout=FOLLOW_S)
+        return reading is not None
 
     def read(
         self, log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True
@@ -96,18 +101,20 @@ class RecordCache:
         kept = _joined(offset, found)
         if _is_enough(log, kept, limit):
             return kept
-        cleaned = log.snapshot.cleaned  # before the read: what is removed meanwhile may be in it
+        here, key = log.snapshot, _key(log, kept.end, compression)  # before the read, as both may change
         made = read_records(log, kept.end, limit - kept.size_bytes, compression, needs_one and not found)
-        self._keep(_key(log, kept.end, compression), _Stretch(made, cleaned))
+        if key.append_time == log.config.log_append_time:
+            self._keep(key, _Stretch(made, _files(here, kept.end, made.end)))
         return _joined(offset, [*found, made])
 
     def find(
         self, log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True
     ) -> ReadRecords | None:
-        """The answer of `read`, if that needs no I/O; None if not. Raises as `plan_read`."""
-        if not log.reaches(offset):
+        """The answer of `read`, if that needs no I/O; None if not. Raises InvalidOffset, OffsetOutOfRange."""
+        here = log.snapshot
+        if offset < here.tiered:
             return None
-        log.plan_read(offset, 1, 1)
+        check_offset(here, offset)
         kept = _joined(offset, self._stretches(log, offset, limit, compression, needs_one))
         return kept if _is_enough(log, kept, limit) else None
 
@@ -116,31 +123,42 @@ class RecordCache:
     ) -> list[ReadRecords]:
         """The stretches that are kept from `offset` on, one after the other."""
         found: list[ReadRecords] = []
-        cleaned, left = log.snapshot.cleaned, limit
+        here, left, key = log.snapshot, limit, _key(log, offset, compression)
         with self._lock:
             while len(found) < ENCODED_STRETCHES_MAX:
-                kept = self._kept.get(_key(log, offset, compression))
-                # Compaction by key may have removed records of it since.
-                if kept is None or (kept.cleaned != cleaned and cleaned > offset):
+                kept = self._kept.get(key)
+                if kept is None or kept.files != _files(here, key.offset, kept.records.end):
                     break
                 alone = needs_one and not found and kept.records.count <= 1
                 if kept.records.size_bytes > left and not alone:
                     break
                 found.append(kept.records)
                 left -= kept.records.size_bytes
-                offset = kept.records.end
+                key = key._replace(offset=kept.records.end)
         return found
 
     def _keep(self, key: _Key, stretch: _Stretch) -> None:
-        if stretch.records.end == key.offset:
-            return  # it is no stretch: the end of the log, or a record that is too large
+        size = _size(stretch)
+        if stretch.records.end == key.offset or size > self._limit:
+            return  # the first is no stretch: the end of the log, or a record that is too large
         with self._lock:
-            before = self._kept.pop(key, None)
-            self._bytes += _size(stretch) - (0 if before is None else _size(before))
+            before = self._kept.get(key)
+            is_same = before is not None and before.files == stretch.files
+            if is_same and before is not None and before.records.end > stretch.records.end:
+                return  # this one is of a client that takes less at once
+            self._kept.pop(key, None)
             self._kept[key] = stretch
+            self._bytes += size - (0 if before is None else _size(before))
             while self._bytes > self._limit:
                 _, gone = self._kept.popitem(last=False)
                 self._bytes -= _size(gone)
+
+
+def _files(here: Snapshot, offset: int, end: int) -> tuple[str, ...]:
+    """The files with the records from `offset` to `end`, if the log is compacted by key beyond `offset`: only
+    there may records be removed before the log begins behind them.
+    """
+    return tuple(each.path for each in here.between(offset, end)) if offset < here.cleaned else ()
 
 
 def _joined(offset: int, parts: Sequence[ReadRecords]) -> ReadRecords:

@@ -43,6 +43,9 @@ FRESH_S = 0.02
 ROOM_WAIT_S = 5.0
 """How long an answer with records waits for room."""
 
+FOLLOWED_PARTITIONS_MAX = 8
+"""Of more partitions, what others were given is looked for in a thread: some 100 µs each."""
+
 INLINE_PARTITIONS_MAX = 64
 """More partitions are looked at in a thread: some 10 µs each."""
 
@@ -381,13 +384,14 @@ async def _read(door: Door, client: Client, answer: _Answer, limit: int, compres
 
 
 async def _read_missing(reading: _FetchRead, parts: Sequence[_PartitionRead]) -> None:
-    """Take what others have been given; what they read now is awaited, once, and the rest is read."""
-    if len(parts) > INLINE_PARTITIONS_MAX:
+    """Take what others have been given, wait for who reads the first that is missing, and read the rest."""
+    if len(parts) > FOLLOWED_PARTITIONS_MAX:
         await to_its_end(partial(reading.read, parts), reading.end)
         return
     missing = reading.find(parts)
-    if missing and await reading.cache.others_read(_begins(missing), reading.compression):
-        missing = reading.find(missing)
+    for log, offset in _begins(missing[:1]):
+        if await reading.cache.others_read(log, offset, reading.compression):
+            missing = reading.find(missing)
     if missing and reading.left > 0:
         with reading.cache.reading(_begins(missing), reading.compression):
             await to_its_end(partial(reading.read, missing), reading.end)

@@ -94,6 +94,9 @@ def test_its_footer_is_that_of_columns(rows: Rows, base: int) -> None:
     own = pq.ParquetFile(io.BytesIO(encode_rows(rows, base)))
     columns = pq.ParquetFile(pa.BufferReader(encode(as_columns(rows, base), "uncompressed")))
     assert own.schema.equals(columns.schema)
+    group = own.metadata.row_group(0)
+    chunks = [group.column(index) for index in range(6)]
+    assert sum(each.total_uncompressed_size for each in chunks) == group.total_byte_size
     for index in range(6):
         mine, theirs = (file.metadata.row_group(0).column(index) for file in (own, columns))
         assert (mine.path_in_schema, mine.num_values) == (theirs.path_in_schema, theirs.num_values)
@@ -126,13 +129,17 @@ def test_a_changed_byte_of_a_page_is_noticed(rows: Rows, data: st.DataObject) ->
 
 
 def test_the_cache_gives_columns_and_counts_them_from_then_on() -> None:
-    rows = Rows([b"x"] * 10, 5)
-    cache = SegmentCache(1 << 20)
-    cache.put("a", RowSegment(rows, 3))
-    first = cache.get("a")
+    """As columns, the records of a segment take several times what they take as rows."""
+    cache, names = SegmentCache(30_000), [f"{number}" for number in range(10)]
+    for name in names:
+        cache.put(name, RowSegment(Rows([b"x"] * 10, 5), 3))
+    first = cache.get(names[0])
     assert first is not None
-    assert first.equals(as_columns(rows, 3))
-    assert cache.get("a") is first
+    assert first.equals(as_columns(Rows([b"x"] * 10, 5), 3))
+    assert cache.get(names[0]) is first
+    for name in names:
+        cache.get(name)
+    assert [name for name in names if cache.get(name) is not None] == names[-5:]
 
 
 def test_the_cache_keeps_no_body_alive_for_a_view_of_it() -> None:

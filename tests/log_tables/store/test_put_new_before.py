@@ -158,22 +158,6 @@ def test_on_a_disk_that_keeps_no_order_the_first_is_durable_first(syncs: Syncs, 
     assert in_turn(syncs) == ["file of 2", "directory t"]
 
 
-def test_where_no_file_without_a_name_can_be_linked_the_first_is_durable_first(
-    ordered: LocalStore, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    link = os.link
-
-    def forbidden(source: str, target: str, **given: int) -> None:
-        if given:
-            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-        link(source, target)
-
-    monkeypatch.setattr(os, "link", forbidden)
-    put_both(ordered)
-    assert in_turn(syncs) == ["file of 2", "directory t"]
-    assert there(ordered) == BOTH
-
-
 def test_what_is_recreated_is_not_taken_for_durable(
     ordered: LocalStore, syncs: Syncs, tmp_path: Path
 ) -> None:

@@ -25,8 +25,13 @@ NONE = Compression.NONE
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Partition:
-    return new_partition(open_store(str(tmp_path)), ManualClock())
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(tmp_path: Path, clock: ManualClock) -> Partition:
+    return new_partition(open_store(str(tmp_path)), clock)
 
 
 def offsets(read: ReadRecords | None) -> list[int]:
@@ -112,7 +117,7 @@ def test_who_asks_for_what_somebody_reads_now_waits_for_that(log: Partition) -> 
     numbered(log, 3)
 
     async def follow() -> ReadRecords | None:
-        return cache.find(log, 0, LIMIT, NONE) if await cache.others_read(begins, NONE) else None
+        return cache.find(log, 0, LIMIT, NONE) if await cache.others_read(log, 0, NONE) else None
 
     async def run() -> None:
         assert await follow() is None
@@ -122,7 +127,7 @@ def test_who_asks_for_what_somebody_reads_now_waits_for_that(log: Partition) -> 
             assert not done
             first = cache.read(log, 0, LIMIT, NONE)
         assert all(found is first for found in await asyncio.gather(*followers))
-        assert not await cache.others_read(begins, NONE)
+        assert not await cache.others_read(log, 0, NONE)
 
     asyncio.run(run())
 
@@ -132,7 +137,7 @@ def test_who_waits_for_a_read_that_fails_goes_on(log: Partition) -> None:
 
     async def run() -> None:
         with suppress(LakelogError), cache.reading(begins, NONE):
-            waiting = asyncio.create_task(cache.others_read(begins, NONE))
+            waiting = asyncio.create_task(cache.others_read(log, 0, NONE))
             assert not (await asyncio.wait([waiting], timeout=0))[0]
             raise NotLeader("the read fails")
         assert await waiting
@@ -160,6 +165,36 @@ def test_what_a_compaction_has_removed_is_not_answered(log: Partition) -> None:
     numbered(log, 1)
     cache.read(log, 3, LIMIT, NONE)
     assert offsets(cache.find(log, 3, LIMIT, NONE)) == [3]
+
+
+def test_nor_is_what_a_later_compaction_removes(log: Partition, clock: ManualClock) -> None:
+    """A second compaction removes old tombstones; the border up to which the log is compacted stays."""
+    cache = RecordCache()
+    log.append([entry(b"0", None, b"2", keys=[b"a", b"b", b"c"])])
+    assert rewrite.compact_by_key(log.table, "zstd", delete_retention_ms=1_000)
+    assert offsets(cache.read(log, 0, LIMIT, NONE)) == [0, 1, 2]
+    clock.advance(2_000)
+    assert rewrite.compact_by_key(log.table, "zstd", delete_retention_ms=1_000)
+    assert cache.find(log, 0, LIMIT, NONE) is None
+    assert offsets(cache.read(log, 0, LIMIT, NONE)) == [0, 2]
+
+
+def test_a_stretch_that_is_larger_than_all_that_may_be_kept_drives_nothing_out(log: Partition) -> None:
+    cache = RecordCache(3_000)
+    numbered(log, 3)
+    cache.read(log, 0, LIMIT, NONE)
+    numbered(log, 300)
+    cache.read(log, 3, LIMIT, NONE)
+    assert cache.find(log, 3, LIMIT, NONE) is None
+    assert offsets(cache.find(log, 0, 100, NONE)) == [0, 1, 2]
+
+
+def test_a_client_that_takes_little_leaves_the_larger_stretch(log: Partition) -> None:
+    cache = RecordCache()
+    numbered(log, 9)
+    cache.read(log, 0, LIMIT, NONE)
+    cache.read(log, 0, 100, NONE)
+    assert offsets(cache.find(log, 0, LIMIT, NONE)) == [*range(9)]
 
 
 def test_another_table_has_records_of_its_own(log: Partition, tmp_path: Path) -> None:
