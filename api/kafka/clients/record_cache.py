@@ -79,8 +79,8 @@ class RecordCache:
                     del self._reads[key]
 
     async def others_read(self, log: Partition, offset: int, compression: Compression) -> bool:
-        """Wait for another that reads from `offset` on, FOLLOW_S at most: a commit wakes all groups at the end
-        of a log at once. Returns whether there is one.
+        """Wait for another that reads from `offset` on, FOLLOW_S at most: a commit wakes all groups at the
+        end of a log at once. Returns whether there is one.
         """
         reading = self._reads.get(_key(log, offset, compression))
         if reading is not None:
