@@ -7,7 +7,7 @@ LOCKS := requirements/uv.txt pyproject.toml
 LOCK := UV_NATIVE_TLS=1 $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	--custom-compile-command "make lock" --output-file
-# What failed beside others fails the run if it fails alone, too (docs/testing.md).
+# A test that failed next to others fails the run only if it fails alone as well (docs/testing.md).
 ALONE = { test $$? -eq 1 && echo "Once more, alone, what failed:" && $(BIN)/python -m pytest \
 	--last-failed --last-failed-no-failures none -r fEp; }
 # Python keeps what it compiles, also where the environment says otherwise: the tests start hundreds of

@@ -97,8 +97,7 @@ def _few_rows(fresh: Sequence[SequencedAppend], limits: SegmentLimits) -> Rows |
 
 
 def _encoded_rows(rows: Rows, base_offset: int, compression: str, limits: SegmentLimits) -> _Encoded:
-    stats = SegmentStats()
-    stats.add_rows(rows, base_offset)
+    stats = SegmentStats.of_rows(rows, base_offset)
     packed = compression if stats.raw_bytes >= limits.compressed_bytes else "uncompressed"
     return encode_rows(rows, base_offset, packed), stats, RowSegment(rows, base_offset)
 

@@ -227,18 +227,18 @@ class SegmentStats:
         if batch.num_columns > own:
             self._of_columns.add(batch, batch.schema.names[own:])
 
-    def add_rows(self, rows: Rows, base_offset: int) -> None:
-        """Count `rows`, at least one, which have the offsets from `base_offset` on; before them there are
-        none.
-        """
-        times_us, count = rows.timestamps_us, len(rows)
-        self.base_offset, self.last_offset, self.records = base_offset, base_offset + count - 1, count
-        self._bytes = rows.arrow_bytes()
-        self._earliest, self._latest = (
+    @classmethod
+    def of_rows(cls, rows: Rows, base_offset: int) -> "SegmentStats":
+        """The stats of `rows`, at least one, which have the offsets from `base_offset` on."""
+        stats, times_us, count = cls(), rows.timestamps_us, len(rows)
+        stats.base_offset, stats.last_offset, stats.records = base_offset, base_offset + count - 1, count
+        stats._bytes = rows.arrow_bytes()
+        stats._earliest, stats._latest = (
             (times_us, times_us) if isinstance(times_us, int) else (min(times_us), max(times_us))
         )
         headers = count if rows.headers is None else sum(not each for each in rows.headers)
-        self._nulls = count if rows.keys is None else rows.keys.count(None), rows.values.count(None), headers
+        stats._nulls = count if rows.keys is None else rows.keys.count(None), rows.values.count(None), headers
+        return stats
 
     @property
     def raw_bytes(self) -> int:

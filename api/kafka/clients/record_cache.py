@@ -37,7 +37,7 @@ class ReadRecords:
 
 
 class _Key(NamedTuple):
-    """Where a stretch begins: in the table with this id."""
+    """The table, by its id, the offset at which a stretch begins, and how it is encoded."""
 
     table: str
     offset: int
@@ -53,7 +53,7 @@ class _Stretch(NamedTuple):
 
 
 class RecordCache:
-    """Stretches of records that were answered lately, at most `limit_bytes` of them; the oldest go first.
+    """Stretches up to the end of a log that were answered lately, at most `limit_bytes`; the oldest go first.
     Thread-safe, but for `reading` and `others_read`, which are used on the event loop.
     """
 
@@ -103,14 +103,15 @@ class RecordCache:
             return kept
         here, key = log.snapshot, _key(log, kept.end, compression)  # before the read, as both may change
         made = read_records(log, kept.end, limit - kept.size_bytes, compression, needs_one and not found)
-        if key.append_time == log.config.log_append_time:
+        # Who is behind would drive out what all at the end ask for.
+        if made.end >= here.high_watermark and key.append_time == log.config.log_append_time:
             self._keep(key, _Stretch(made, _files(here, kept.end, made.end)))
         return _joined(offset, [*found, made])
 
     def find(
         self, log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True
     ) -> ReadRecords | None:
-        """The answer of `read`, if that needs no I/O; None if not. Raises InvalidOffset, OffsetOutOfRange."""
+        """The answer of `read`, if all of it is kept; else None. Raises InvalidOffset, OffsetOutOfRange."""
         here = log.snapshot
         if offset < here.tiered:
             return None
@@ -143,9 +144,6 @@ class RecordCache:
             return  # the first is no stretch: the end of the log, or a record that is too large
         with self._lock:
             before = self._kept.get(key)
-            is_same = before is not None and before.files == stretch.files
-            if is_same and before is not None and before.records.end > stretch.records.end:
-                return  # this one is of a client that takes less at once
             self._kept.pop(key, None)
             self._kept[key] = stretch
             self._bytes += size - (0 if before is None else _size(before))
@@ -187,7 +185,9 @@ def _size(stretch: _Stretch) -> int:
 def read_records(
     log: Partition, offset: int, limit: int, compression: Compression, needs_one: bool = True
 ) -> ReadRecords:
-    """As `RecordCache.read`, from the log."""
+    """Batches of at most `limit` bytes from `offset` on, read from the log. A record that is larger is read
+    alone if the answer `needs_one`, else there is no batch. Blocking. Raises as `RecordCache.read`.
+    """
     plan = log.bound(log.plan_read(offset, limit, READ_SEGMENTS_MAX))
     rows, end = [batch for batch in log.read(plan) if batch.num_rows], plan.end
     while True:

@@ -70,7 +70,7 @@ def test_it_holds_what_columns_hold(rows: Rows, base: int, compression: str) -> 
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_so_does_one_of_any_length(count: int, compression: str) -> None:
+def test_it_holds_what_columns_hold_at_any_length(count: int, compression: str) -> None:
     contents = [None if n % 5 == 3 else b"x" * n for n in range(count)]
     headers: list[Headers] = [[("h", None), ("i", b"1")][: n % 3] for n in range(count)]
     for rows in (
@@ -107,15 +107,14 @@ def test_its_footer_is_that_of_columns(rows: Rows, base: int) -> None:
 
 @given(some_rows(), BASES)
 def test_its_stats_are_those_of_columns(rows: Rows, base: int) -> None:
-    of_rows, of_columns = SegmentStats(), SegmentStats()
-    of_rows.add_rows(rows, base)
+    of_rows, of_columns = SegmentStats.of_rows(rows, base), SegmentStats()
     of_columns.add(as_columns(rows, base))
     assert of_rows.raw_bytes == batch_bytes(as_columns(rows, base))
     assert of_rows.segment("a", b"", 0) == of_columns.segment("a", b"", 0)
 
 
 @given(some_rows(), st.data())
-def test_a_changed_byte_of_a_page_is_noticed(rows: Rows, data: st.DataObject) -> None:
+def test_a_changed_byte_of_a_page_never_changes_what_is_read(rows: Rows, data: st.DataObject) -> None:
     encoded = bytearray(encode_rows(rows, 0))
     footer = len(encoded) - 8 - int.from_bytes(encoded[-8:-4], "little")
     place = data.draw(st.integers(4, footer - 1))
@@ -124,7 +123,6 @@ def test_a_changed_byte_of_a_page_is_noticed(rows: Rows, data: st.DataObject) ->
         found = [*decode(pa.py_buffer(bytes(encoded)))]
     except (OSError, pa.ArrowException):
         return
-    # Of a page's header only what a reader uses is noticed: the statistics of our pages are not.
     assert found == [as_columns(rows, 0)]
 
 

@@ -189,11 +189,13 @@ def test_a_stretch_that_is_larger_than_all_that_may_be_kept_drives_nothing_out(l
     assert offsets(cache.find(log, 0, 100, NONE)) == [0, 1, 2]
 
 
-def test_a_client_that_takes_little_leaves_the_larger_stretch(log: Partition) -> None:
+def test_what_a_client_reads_that_is_behind_is_not_kept(log: Partition) -> None:
     cache = RecordCache()
     numbered(log, 9)
     cache.read(log, 0, LIMIT, NONE)
-    cache.read(log, 0, 100, NONE)
+    behind = cache.read(log, 1, 100, NONE)
+    assert behind.end < log.high_watermark
+    assert cache.find(log, 1, 100, NONE) is None
     assert offsets(cache.find(log, 0, LIMIT, NONE)) == [*range(9)]
 
 
