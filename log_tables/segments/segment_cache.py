@@ -31,7 +31,9 @@ class SegmentCache:
         with self._lock:
             if path in self._kept:
                 return  # a segment never changes
-            self._keep(path, records, size)
+            self._kept[path] = records, size
+            self._bytes += size
+            self._keep_to_limit()
 
     def get(self, path: str) -> pa.RecordBatch | None:
         with self._lock:
@@ -50,11 +52,6 @@ class SegmentCache:
                 self._bytes += size - before
                 self._keep_to_limit()
         return batch
-
-    def _keep(self, path: str, records: pa.RecordBatch | RowSegment, size: int) -> None:
-        self._kept[path] = records, size
-        self._bytes += size
-        self._keep_to_limit()
 
     def _keep_to_limit(self) -> None:
         while self._bytes > self._limit:

@@ -143,8 +143,7 @@ class RecordCache:
         if stretch.records.end == key.offset or size > self._limit:
             return  # the first is no stretch: the end of the log, or a record that is too large
         with self._lock:
-            before = self._kept.get(key)
-            self._kept.pop(key, None)
+            before = self._kept.pop(key, None)
             self._kept[key] = stretch
             self._bytes += size - (0 if before is None else _size(before))
             while self._bytes > self._limit:

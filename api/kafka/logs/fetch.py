@@ -385,6 +385,8 @@ async def _read(door: Door, client: Client, answer: _Answer, limit: int, compres
 
 async def _read_missing(reading: _FetchRead, parts: Sequence[_PartitionRead]) -> None:
     """Take what others have been given, wait for who reads the first that is missing, and read the rest."""
+    if not parts or reading.left <= 0:
+        return
     if len(parts) > FOLLOWED_PARTITIONS_MAX:
         await to_its_end(partial(reading.read, parts), reading.end)
         return
