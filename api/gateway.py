@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from api.access_log import AccessLog
 from api.metrics import Metrics
@@ -61,6 +62,9 @@ class Gateway:
     loop_share: LoopShare
     access_log: AccessLog | None = None
     tracer: Tracer | None = None
+    sockets: Path | None = None
+    """The directory of the Unix sockets of this machine's gateways, if they have any."""
+
     small_bodies: Buffer = field(
         default_factory=lambda: Buffer(SMALL_BODIES_MAX_BYTES, "of requests to", SMALL_BODY_FREE_BYTES)
     )

@@ -11,6 +11,8 @@ also names itself: a copy of the root has the same names, but a gateway of the c
 root, or shows no sign of life here.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -31,6 +33,7 @@ from api.scalars import decimal
 from api.wire.offload import is_large, maybe_in_thread
 from coordinator.access.access import UNCHECKED
 from coordinator.brokers.peer_wire import decode_entries, encode_outcomes
+from coordinator.brokers.peers import APPEND_PATH
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
 from log_tables.cluster.route import SentRecords, check_sizes
@@ -98,7 +101,7 @@ def create_peer_app(gateway: Gateway) -> Starlette:
     """The ASGI application under `/peer/`."""
     app = Starlette(
         routes=[
-            Route("/peer/append", append, methods=["POST"]),
+            Route(APPEND_PATH, append, methods=["POST"]),
             Route("/peer/group", group, methods=["POST"]),
             Route("/peer/lead", lead, methods=["POST"]),
             Route("/peer/ping", ping, methods=["GET"]),
@@ -116,7 +119,8 @@ async def ping(_: Request) -> Response:
 
 async def append(request: Request) -> Response:
     """Append the entries of the body to one partition, in their order."""
-    here, at, acks = gateway(request), _named(request), _acks(request)
+    here, at = gateway(request), _named(request)
+    acks = acks_named(request.query_params.get("acks", Acks.ALL.value))
     with room_of(here, request) as room:
         body = take_body(request)
         try:
@@ -126,7 +130,7 @@ async def append(request: Request) -> Response:
             room.grow(room.size_bytes + len(entries) * PART_BYTES)
         except BufferFull as error:
             return body_refused(error)
-        return _answer(await _appended(here, at, entries, acks, room))
+        return _answer(await append_entries(here, at, entries, acks, room))
 
 
 def body_refused(error: LakelogError) -> Response:
@@ -136,22 +140,32 @@ def body_refused(error: LakelogError) -> Response:
     return _answer([error]) if isinstance(error, BufferFull) else error_response(error)
 
 
-async def _appended(
-    here: Gateway, at: TopicIdPartition, entries: list[AppendRequest], acks: Acks, room: Room
+async def append_entries(
+    here: Gateway, at: TopicIdPartition, entries: Sequence[AppendRequest], acks: Acks, room: Room
 ) -> list[AppendOutcome]:
     """The outcome of each request; an error is an outcome."""
     try:
-        if at.topic != AUDIT:  # to which gateways append for themselves
-            check_writable(at.topic)
+        check_named(at.topic)
         topic = await _find(here, at)
-        for entry in entries:
-            # Records of a committed transaction were checked when they arrived, and must be appended.
-            checked_before = entry.producer is not None and entry.producer.kept
-            if entry.count and not checked_before:
-                check_sizes(SentRecords(entry.records), topic)
+        check_entries(topic, entries)
         return await here.router.append_forwarded(topic, at.partition, entries, acks, room)
     except LakelogError as error:
         return [error] * len(entries)
+
+
+def check_named(topic: str) -> None:
+    """Raise InvalidTopicName for a topic to which no gateway appends for another."""
+    if topic != AUDIT:  # to which gateways append for themselves
+        check_writable(topic)
+
+
+def check_entries(topic: Topic, entries: Sequence[AppendRequest]) -> None:
+    """Raise what refuses entries that another gateway has sent for `topic`."""
+    for entry in entries:
+        # Records of a committed transaction were checked when they arrived, and must be appended.
+        checked_before = entry.producer is not None and entry.producer.kept
+        if entry.count and not checked_before:
+            check_sizes(SentRecords(entry.records), topic)
 
 
 async def group(request: Request) -> Response:
@@ -181,9 +195,8 @@ def _named(request: Request) -> TopicIdPartition:
     return TopicIdPartition(query.get("topic", ""), query.get("topic_id", ""), number)
 
 
-def _acks(request: Request) -> Acks:
+def acks_named(named: str) -> Acks:
     """Raises InvalidArgument."""
-    named = request.query_params.get("acks", Acks.ALL.value)
     try:
         return Acks(named)
     except ValueError:

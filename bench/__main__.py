@@ -4,6 +4,7 @@ import argparse
 import platform
 import statistics
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench import (
@@ -28,6 +29,7 @@ from bench import (
     steady,
     topic_table,
     transactions,
+    workers,
 )
 from bench.contest import OURS, Contest, Results, Rivals, Scale, contest
 from bench.peers import Peers
@@ -92,6 +94,7 @@ CELLS: dict[str, Contest] = {
     "two gateways, Arrow produce": Contest(several.arrow_gateways, needs_broker=False),
     "two workers, JSON produce": Contest(several.json_workers, needs_broker=False),
     "two workers, Arrow produce": Contest(several.arrow_workers, needs_broker=False),
+    **{f"workers, {case}": contest(partial(workers.curve, case)) for case in workers.CASES},
     "forwarded record": contest(several.forward),
     "failover": contest(several.failover),
     "transactions": contest(transactions.paced),

@@ -29,6 +29,7 @@ from api.console.pages import (
 from api.console.state import ConsoleState
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
+from api.peer_door import PeerDoor
 from api.process import ops
 from api.process.audit_duty import AuditDuty
 from api.process.duties import DUTY_END_S, duties, table_sizes
@@ -136,6 +137,9 @@ def create_app(gateway: Gateway) -> FastAPI:
         asyncio.get_running_loop().set_default_executor(looking)
         await gateway.writer.start()
         await gateway.peers.start()
+        door = None if gateway.sockets is None else PeerDoor(gateway, gateway.sockets)
+        if door is not None:
+            await door.start()
         await gateway.brokers.start()
         await gateway.leadership.start()
         await gateway.shard_manager.start()
@@ -152,6 +156,8 @@ def create_app(gateway: Gateway) -> FastAPI:
             for duty in beside:
                 duty.stop()
             await _end(gateway, auditing)
+            if door is not None:
+                await door.close()
             for duty in beside:
                 await asyncio.to_thread(duty.join, DUTY_END_S)
             with suppress(LakelogError):  # the next gateway does the rest

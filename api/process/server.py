@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import uvicorn
@@ -103,14 +104,17 @@ def run(
     peer_port: int | None = None,
     ready: Callable[[str], None] = say,
     kafka_port: int | None = None,
+    sockets: Path | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop accepting, answer what is in flight, flush and return.
 
     A second signal ends the process at once, which loses nothing that was acknowledged with acks=all.
     `ready` is given one line when requests are answered; it is printed by default. With `peer_port` this
-    process shares its port with others, and listens on that one, too, for the other gateways. Raises OSError
-    when the address cannot be listened on, LakelogError when the root cannot be opened, SystemExit(1) when
-    the flush was not done.
+    process shares its port with others, and listens on that one, too, for the other gateways, and at a Unix
+    socket in the directory `sockets`, if there is one.
+
+    Raises OSError when the address cannot be listened on, LakelogError when the root cannot be opened,
+    SystemExit(1) when the flush was not done.
     """
     log_to_stderr(settings.log_level, settings.log_format)
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.root.level))
@@ -128,7 +132,7 @@ def run(
         host, _ = host_and_port(settings.kafka_listener)
         told = {"kafka_advertised_listener": kafka_address(host, kafka[-1])}
         settings = settings.model_copy(update=told)
-    gateway = open_gateway(settings, urls[0], urls[-1])
+    gateway = open_gateway(settings, urls[0], urls[-1], sockets=sockets)
     if certificate is not None:
         _check_trust(gateway, certificate, several=peer_port is not None)
     bounds = _bounds(gateway, lambda: server.kafka_connections)
@@ -308,9 +312,15 @@ def kafka_address(host: str, listener: socket.socket) -> str:
     return url_of(host, listener).removeprefix("http://")
 
 
-def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock | None = None) -> Gateway:
+def open_gateway(
+    settings: Settings,
+    url: str,
+    peer_url: str = "",
+    clock: Clock | None = None,
+    sockets: Path | None = None,
+) -> Gateway:
     """The parts of a gateway that answers at `url`, other gateways at `peer_url`, unless the settings name
-    others. `clock` is the machine's if none is given.
+    others. `clock` is the machine's if none is given. Gateways with the same `sockets` meet there.
     """
     urls = {
         "advertised_url": settings.advertised_url or url,
@@ -324,7 +334,7 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock 
     if settings.remote_root:
         set_remote_root(cluster, settings.remote_root)
     settings = with_peer_secret(settings, store, clock)
-    gateway = gateway_of(cluster, settings, clock)
+    gateway = gateway_of(cluster, settings, clock, sockets)
     if gateway.access.is_shut:
         raise InvalidConfig(
             "this cluster is secured, and this gateway authenticates nobody; name its methods with the "
@@ -349,7 +359,7 @@ def open_gateway(settings: Settings, url: str, peer_url: str = "", clock: Clock 
     return gateway
 
 
-def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
+def gateway_of(cluster: Cluster, settings: Settings, clock: Clock, sockets: Path | None = None) -> Gateway:
     """The parts of a gateway that serves `cluster`; the settings name its URLs."""
     shared = peer_secrets(settings, cluster.store, clock)
     secrets = PeerSecrets(shared, cluster.cluster_id)
@@ -360,7 +370,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
     writer = Writer(cluster, settings, clock, metrics.committed, tracer, failures)
     brokers = Brokers(cluster, settings, clock, failures, secrets, _end)
     trust = peer_context(settings) if settings.peer_ca_certs else None
-    peers = Peers(brokers, trust, settings.peer_server_name, tracer)
+    peers = Peers(brokers, trust, settings.peer_server_name, tracer, sockets)
     leadership = Leadership(cluster, writer, brokers, peers, clock, failures)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
@@ -398,6 +408,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock) -> Gateway:
         loop_share,
         AccessLog() if settings.access_log_enable else None,
         tracer,
+        sockets,
     )
 
 

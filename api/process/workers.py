@@ -10,9 +10,12 @@ import os
 import signal
 import sys
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 
 from api.process.cluster_secret import with_peer_secret
@@ -25,6 +28,9 @@ from log_tables.store.store import open_store
 
 RESTART_S = 1.0
 """How long after its death a worker is started again."""
+
+SOCKET_DIRECTORY_MAX_BYTES = 80
+"""The path of a Unix socket has 103 bytes at most, on macOS."""
 
 _Ports = tuple[int, int | None]
 """Of one worker: for the other gateways, and for Kafka's clients, if it listens for them."""
@@ -69,13 +75,39 @@ def run_workers(settings: Settings, count: int) -> None:
             told = {"kafka_listener": kafka_address(host, bound)}
             settings = settings.model_copy(update=told)
             kafka_ports = [each.getsockname()[1] for each in led_to]
-        _Workers(settings, [*zip(ports, kafka_ports, strict=True)]).run()
+        sockets = stack.enter_context(_socket_directory())
+        _Workers(settings, [*zip(ports, kafka_ports, strict=True)], sockets).run()
+
+
+@contextmanager
+def _socket_directory() -> Iterator[Path | None]:
+    """A directory for the sockets at which the workers ask one another, which only this user may enter; None
+    where there can be none.
+    """
+    with ExitStack() as stack:
+        made = None
+        try:
+            made = Path(
+                stack.enter_context(TemporaryDirectory(prefix="lakelog-", ignore_cleanup_errors=True))
+            )
+        except OSError as error:
+            _log.warning(
+                "workers ask one another by HTTP, which is slower: no directory for sockets (%s)", error
+            )
+        if made is not None and len(bytes(made)) > SOCKET_DIRECTORY_MAX_BYTES:
+            _log.warning(
+                "workers ask one another by HTTP, which is slower: the path %s is too long for a socket; set "
+                "TMPDIR to a shorter one",
+                made,
+            )
+            made = None
+        yield made
 
 
 class _Workers:
-    def __init__(self, settings: Settings, ports: list[_Ports]) -> None:
+    def __init__(self, settings: Settings, ports: list[_Ports], sockets: Path | None) -> None:
         """`ports` are those that the workers have to themselves."""
-        self._settings, self._ports = settings, ports
+        self._settings, self._ports, self._sockets = settings, ports, sockets
         # Not an Event: its lock may be held by the very code that a signal interrupts.
         self._stopping = False
         self._running: dict[SpawnProcess, tuple[_Ports, Connection]] = {}
@@ -102,7 +134,7 @@ class _Workers:
     def _start(self, ports: _Ports) -> Connection:
         """Another worker; it sends its line when it is ready."""
         heard, said = _spawn.Pipe(duplex=False)
-        process = _spawn.Process(target=_work, args=(self._settings, ports, said))
+        process = _spawn.Process(target=_work, args=(self._settings, ports, said, self._sockets))
         process.start()
         said.close()  # so that the end of the worker is the end of the pipe
         self._running[process] = (ports, heard)
@@ -151,14 +183,14 @@ def _said(ready: Connection) -> str | None:
     return line
 
 
-def _work(settings: Settings, ports: _Ports, said: Connection) -> None:
+def _work(settings: Settings, ports: _Ports, said: Connection, sockets: Path | None) -> None:
     """The main function of a worker. Ctrl-C in a terminal goes to the parent, which then stops the
     workers.
     """
     os.setsid()
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     try:
-        run(settings, ports[0], said.send, ports[1])
+        run(settings, ports[0], said.send, ports[1], sockets)
     except (LakelogError, OSError) as error:
         _log.error("%s", error)
         sys.exit(SHUT_STATUS if isinstance(error, InvalidRequest) else 1)

@@ -131,6 +131,10 @@ class Brokers:
         """The name of this gateway in requests to the one that `target` means; empty before `start`."""
         return "" if self._record is None else asker_of(self._record, target)
 
+    def admits(self, asker: str, target: Target) -> bool:
+        """Whether `admitted` finds the other gateway at once."""
+        return self._record is not None and self._known(asker, target) is not None
+
     async def admitted(self, asker: str, target: Target) -> BrokerRecord | None:
         """The other gateway of this root that `asker` names to this process, which is `target`, if it gave
         signs of life here; None for any other.

@@ -156,6 +156,18 @@ class Leadership:
             leader = self._brokers.other(self._preferred_leader(topic, partition))
         return leader
 
+    def known_leader(self, topic: Topic, partition: int) -> int | None:
+        """The broker to which a request for a partition belongs: this one if it leads it, another one that
+        lives and has claimed it. None if it takes a wait to know.
+        """
+        if self._writer.leads(topic, partition):
+            return self._brokers.id
+        if (topic.topic_id, partition) in self._moving or not topic.is_open(partition):
+            return None
+        claimed = _claimed_by(topic, partition)
+        known = self._brokers.other(claimed) is not None and not self._brokers.is_silent(claimed)
+        return claimed if known else None
+
     async def should_lead(self, topic: Topic, partition: int) -> bool:
         """Whether this gateway leads a partition, or is the one to claim it because nobody leads.
 

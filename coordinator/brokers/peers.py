@@ -1,4 +1,8 @@
-"""Requests to other gateways over HTTP: appending where they lead, handing over, forwarding."""
+"""Requests to other gateways: appending where they lead, handing over, forwarding.
+
+They are HTTP. A gateway of the same machine that listens at a Unix socket gets small appends there
+(coordinator/brokers/peer_link.py).
+"""
 
 import asyncio
 import hmac
@@ -6,13 +10,16 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
 from yarl import URL
 
 from coordinator.brokers.brokers import Brokers
+from coordinator.brokers.peer_link import WATCH_S, Part, PeerLink
 from coordinator.brokers.peer_secret import Target
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
 from ingest.pending_tasks import watched
@@ -23,15 +30,13 @@ from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
 from log_tables.limits import PEER_KEPT_S
 from log_tables.partition.partition import AppendRequest
+from log_tables.rows import Rows
 
 CONNECT_S = 1.0
 """How long another gateway may take to accept a connection."""
 
 PING_S = 1.0
 """How long another gateway may take to answer a ping."""
-
-WATCH_S = 0.25
-"""How often a request that waits for its answer checks that the other gateway gives signs of life."""
 
 HEARD_S = 5
 """How long another machine may not acknowledge what its kernel acknowledges at once, however busy its gateway
@@ -54,6 +59,10 @@ CALLER = "lakelog-caller"
 """The header by which a gateway says whose request it forwards."""
 
 PING_PATH = "/peer/ping"
+APPEND_PATH = "/peer/append"
+
+_SOCKET_DIGITS = 16
+"""The path of a Unix socket has some hundred bytes at most."""
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -84,11 +93,14 @@ class Peers:
         ssl_context: ssl.SSLContext | None,
         server_name: str = "",
         tracer: Tracer | None = None,
+        sockets: Path | None = None,
     ) -> None:
         """At an https URL the certificate is one that `ssl_context` trusts (None: the system's authorities,
-        which aiohttp has read), for `server_name` if it is given, else for the host of the URL.
+        which aiohttp has read), for `server_name` if it is given, else for the host of the URL. `sockets` is
+        the directory of the Unix sockets of this machine's gateways, if they have any.
         """
-        self._tracer = tracer
+        self._tracer, self._sockets = tracer, sockets
+        self._links: dict[int, tuple[str, PeerLink]] = {}
         self._brokers, self._ssl_context, self._server_name = brokers, ssl_context, server_name or None
         self._session: aiohttp.ClientSession | None = None
 
@@ -102,6 +114,8 @@ class Peers:
         )
 
     async def close(self) -> None:
+        for _, link in self._links.values():
+            await link.close()
         if self._session is not None:
             await self._session.close()
 
@@ -112,6 +126,40 @@ class Peers:
 
         An error of the other gateway is an outcome, NotLeader too.
         """
+        part = (partition, entries)
+        link = self._link(broker) if _is_small([part]) else None
+        if link is None:
+            return await self._post_entries(broker, topic, part, acks)
+        with self._traced(f"forward {APPEND_PATH}", broker) as trace:
+            [outcomes] = await link.append(topic, [part], acks, trace)
+        return outcomes
+
+    async def append_all(
+        self, broker: BrokerRecord, topic: Topic, parts: Sequence[Part], acks: Acks
+    ) -> list[list[AppendOutcome]]:
+        """Append the entries of each of `parts` to its partition; every error is an outcome."""
+
+        async def alone(part: Part) -> list[AppendOutcome]:
+            try:
+                return await self.append(broker, topic, *part, acks)
+            except LakelogError as error:
+                return [error] * len(part[1])
+
+        link = None
+        if len(parts) > 1 and _is_small(parts):
+            try:
+                link = self._link(broker)
+            except LakelogError as error:
+                return [[error] * len(entries) for _, entries in parts]
+        if link is None:
+            return await asyncio.gather(*map(alone, parts))
+        with self._traced(f"forward {APPEND_PATH}", broker) as trace:
+            return await link.append(topic, parts, acks, trace)
+
+    async def _post_entries(
+        self, broker: BrokerRecord, topic: Topic, part: Part, acks: Acks
+    ) -> list[AppendOutcome]:
+        partition, entries = part
         query = {**_query(topic, partition), "acks": acks.value}
         body = (
             await asyncio.to_thread(encode_entries, entries) if _large(entries) else encode_entries(entries)
@@ -119,10 +167,29 @@ class Peers:
         headers = {"Content-Type": ARROW}
 
         async def sent() -> bytes:
-            async with self._request(broker, "POST", "/peer/append", query, headers, body) as answer:
+            async with self._request(broker, "POST", APPEND_PATH, query, headers, body) as answer:
                 return await answer.read()
 
         return _outcomes(broker, await self._while_alive(broker, sent()), partition, len(entries))
+
+    def _link(self, broker: BrokerRecord) -> PeerLink | None:
+        """The connection to the socket of `broker`, which may be opened only now; None if it has none on this
+        machine. Raises Unreachable as `Brokers.target_of`.
+        """
+        if self._sockets is None:
+            return None
+        target = self._brokers.target_of(broker)
+        incarnation, link = self._links.get(broker.id, ("", None))
+        if link is not None and incarnation == broker.incarnation and not link.is_over:
+            return link
+        path = socket_of(self._sockets, broker.url)
+        if not path.exists():
+            return None
+        link = PeerLink(
+            path, target, self._brokers.asker(target), _name(broker), lambda: self._check_alive(broker)
+        )
+        self._links[broker.id] = (broker.incarnation, link)
+        return link
 
     async def request_takeover(self, broker: BrokerRecord, topic: Topic, partition: int) -> None:
         """Ask `broker` to lead a partition that this gateway has just resigned. Raises NotLeader."""
@@ -234,15 +301,15 @@ class Peers:
 
     async def _while_alive(self, broker: BrokerRecord, sending: Coroutine[Any, Any, Answer]) -> Answer:
         """The result of `sending`, which is cancelled when the other gateway has ended, or is silent."""
+        return await watched(sending, WATCH_S, lambda: self._check_alive(broker))
 
-        async def check() -> None:
-            if self._brokers.is_over(broker) or await self.is_lost(broker):
-                raise OutcomeUnknown(
-                    f"{_name(broker)} fell silent before it answered; an idempotent producer repeats the "
-                    "request, others read first"
-                )
-
-        return await watched(sending, WATCH_S, check)
+    async def _check_alive(self, broker: BrokerRecord) -> None:
+        """Raise OutcomeUnknown when `broker` has ended, or is silent."""
+        if self._brokers.is_over(broker) or await self.is_lost(broker):
+            raise OutcomeUnknown(
+                f"{_name(broker)} fell silent before it answered; an idempotent producer repeats the "
+                "request, others read first"
+            )
 
     async def is_lost(self, broker: BrokerRecord) -> bool:
         """Whether `broker` gives no sign of life and cannot be reached either."""
@@ -313,6 +380,20 @@ def _outcomes(broker: BrokerRecord, said: bytes, partition: int, count: int) -> 
             f"{_name(broker)} did not answer as a gateway does; check what runs at its peer_url"
         )
     return outcomes
+
+
+def socket_of(directory: Path, url: str) -> Path:
+    """The Unix socket of the gateway at `url`, as others of its machine know it."""
+    return directory / sha256(url.encode()).hexdigest()[:_SOCKET_DIGITS]
+
+
+def _is_small(parts: Sequence[Part]) -> bool:
+    """Whether they may go in a frame: encoding them takes some ms at most."""
+    size, batches = 0, 0
+    for _, entries in parts:
+        size += sum(entry.size_bytes for entry in entries)
+        batches += sum(not isinstance(entry.records, Rows) for entry in entries)
+    return size <= INLINE_MAX_BYTES and batches <= INLINE_MAX_ENTRIES
 
 
 def _large(entries: Sequence[AppendRequest]) -> bool:

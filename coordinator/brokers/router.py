@@ -115,11 +115,74 @@ class Router:
         if self._is_wide(parts):
             return await self._append_left(topic, parts, Acks.ALL, room, [None] * len(parts))
         if self._writer.leads(topic, *(partition for partition, _ in parts)):
-            outcomes = await self._writer.append(topic, parts, acks, room)
-            if not any(map(may_be_repeated, outcomes, (entry for _, entry in parts))):
-                return outcomes
-            return await self._append_left(topic, parts, acks, room, outcomes)
-        return await self._append_left(topic, parts, acks, room, [None] * len(parts))
+            outcomes: Sequence[AppendOutcome | None] = await self._writer.append(topic, parts, acks, room)
+        else:
+            outcomes = await self._append_known(topic, parts, acks, room)
+        return await self._append_left(topic, parts, acks, room, outcomes)
+
+    async def _append_known(
+        self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]], acks: Acks, room: Room
+    ) -> list[AppendOutcome | None]:
+        """Append the parts whose leader is known, all of one gateway at once; None for the others."""
+        leaders: dict[int, int | None] = {}
+        led: dict[int | None, list[int]] = {}
+        for place, (partition, _) in enumerate(parts):
+            if partition not in leaders:
+                leaders[partition] = self._leadership.known_leader(topic, partition)
+            led.setdefault(leaders[partition], []).append(place)
+        led.pop(None, None)
+        done: list[AppendOutcome | None] = [None] * len(parts)
+
+        async def at(broker: int, places: list[int]) -> None:
+            own = [parts[place] for place in places]
+            with (
+                _own_room(room, [entry for _, entry in own])
+                if acks is Acks.LEADER
+                else nullcontext(room) as its
+            ):
+                if broker == self._brokers.id:
+                    outcomes = await self._writer.append(topic, own, acks, its)
+                else:
+                    outcomes = await self._append_at(broker, topic, own, acks, its)
+            for place, outcome in zip(places, outcomes, strict=True):
+                done[place] = outcome
+
+        asked = [at(broker, places) for broker, places in led.items() if broker is not None]
+        if len(asked) == 1:
+            await asked[0]
+        else:
+            await asyncio.gather(*asked)
+        return done
+
+    async def _append_at(
+        self,
+        broker: int,
+        topic: Topic,
+        parts: Sequence[tuple[int, AppendRequest]],
+        acks: Acks,
+        room: Room,
+    ) -> list[AppendOutcome]:
+        """Append at another gateway, the entries of each partition in their order."""
+        record = self._brokers.other(broker)
+        if record is None:
+            return [Unreachable("the leader has ended just now; repeat the request")] * len(parts)
+        places: dict[int, list[int]] = {}
+        for place, (partition, _) in enumerate(parts):
+            places.setdefault(partition, []).append(place)
+        asked = [(partition, [parts[place][1] for place in each]) for partition, each in places.items()]
+        self._forwarded()
+        try:
+            with room.more(sum(entry.size_bytes for _, entry in parts)):  # they are sent as they are copied
+                answers = await self._peers.append_all(record, topic, asked, acks)
+        except LakelogError as error:
+            return [error] * len(parts)
+        done: dict[int, AppendOutcome] = {}
+        for its, answer in zip(places.values(), answers, strict=True):
+            done |= zip(its, answer, strict=True)
+        outcomes = [done[place] for place in range(len(parts))]
+        if any(isinstance(outcome, Unreachable) for outcome in outcomes):
+            self._leadership.note_unreachable(broker)
+        return outcomes
 
     async def append_forwarded(
         self, topic: Topic, partition: int, entries: Sequence[AppendRequest], acks: Acks, room: Room
@@ -187,6 +250,8 @@ class Router:
             if outcome is None or may_be_repeated(outcome, entry):
                 left.setdefault(partition, []).append(place)
         done = [*outcomes]
+        if not left:
+            return [outcome for outcome in done if outcome is not None]
 
         async def one(number: int) -> list[AppendOutcome]:
             entries = [parts[place][1] for place in left[number]]

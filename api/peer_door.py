@@ -1,0 +1,276 @@
+"""The Unix socket of a gateway, at which the other gateways of its machine append (docs/operating.md).
+
+Gateways pass as they do at the routes between gateways (api/peer.py), with these proofs, and are looked at
+again for each frame. What a frame asks for is sequenced at once where this gateway leads. Each partition is
+answered when its records are durable; answers that are there in one turn of the event loop are one frame.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from api.access_log import principal_of
+from api.errors import drop_frames
+from api.gateway import Gateway
+from api.peer import acks_named, append_entries, check_entries, check_named
+from coordinator.brokers.peer_link import FrameProtocol
+from coordinator.brokers.peer_secret import Target
+from coordinator.brokers.peer_wire import (
+    ALL_PARTS,
+    Call,
+    decode_calls,
+    decode_hello,
+    encode_part_outcomes,
+    encode_proof,
+    entries_of,
+)
+from coordinator.brokers.peers import APPEND_PATH, socket_of
+from ingest.accumulator import Ticket
+from ingest.pending_tasks import PendingTasks
+from ingest.request_trace import CURRENT, RequestTrace, Span
+from ingest.writer import Acks, AppendOutcome, appended
+from log_tables.clock import timer
+from log_tables.cluster.topic import Topic
+from log_tables.errors import BufferFull, LakelogError, OutcomeUnknown, Unreachable
+from log_tables.limits import PART_BYTES
+from log_tables.partition.partition import AppendRequest
+from log_tables.topic_partition import TopicIdPartition
+
+_OWNERS = 0o600
+
+_log = logging.getLogger(__name__)
+
+
+class PeerDoor:
+    """The socket of one gateway, in a directory that is its owner's alone."""
+
+    def __init__(self, gateway: Gateway, directory: Path) -> None:
+        self._gateway, self._path = gateway, socket_of(directory, gateway.settings.peer_url)
+        self._server: asyncio.Server | None = None
+        self.connections: set[_Connection] = set()
+
+    async def start(self) -> None:
+        """Listen. Raises OSError."""
+        self._path.unlink(missing_ok=True)  # of a process that was killed
+        made = partial(_Connection, self._gateway, self.connections)
+        self._server = await asyncio.get_running_loop().create_unix_server(made, str(self._path))
+        self._path.chmod(_OWNERS)
+
+    async def close(self) -> None:
+        """Listen no longer; what was asked has its answer, or is unknown."""
+        if self._server is not None:
+            self._path.unlink(missing_ok=True)
+            self._server.close()
+            for connection in [*self.connections]:
+                connection.close()
+
+
+class _Connection(FrameProtocol):
+    """A gateway that asks."""
+
+    def __init__(self, gateway: Gateway, connections: "set[_Connection]") -> None:
+        super().__init__()
+        self._gateway, self._connections = gateway, connections
+        self._target: Target | None = None
+        self._asker = ""
+        self._answers: list[bytes] = []
+        self._flushing = False
+        self._tasks = PendingTasks()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._connections.add(self)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._connections.discard(self)
+
+    def close(self) -> None:
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def frame_received(self, frame: bytes) -> None:
+        if self._target is None:
+            hello = decode_hello(frame)
+            self._target, self._asker = self._gateway.brokers.find_target(hello.target), hello.asker
+            self._admit(None)
+            return
+        calls = decode_calls(frame)
+        if self._gateway.brokers.admits(self._asker, self._target):
+            self._take_calls(calls)
+        else:
+            self._admit(calls)
+
+    def _admit(self, calls: list[Call] | None) -> None:
+        """Look once more who asks, before the next frame; then answer the hello, or what is asked."""
+        self.hold()
+        self._tasks.start(self._admitted(calls))
+
+    async def _admitted(self, calls: list[Call] | None) -> None:
+        brokers, target = self._gateway.brokers, self._target
+        asker = None if target is None else await brokers.admitted(self._asker, target)
+        if target is None or asker is None:
+            self.send(encode_proof("")) if calls is None else self._refuse(calls)
+            self.close()
+            return
+        if calls is None:
+            self.known()
+            self.send(encode_proof(target.proof))
+        else:
+            self._take_calls(calls)
+        self.go_on()
+
+    def _refuse(self, calls: list[Call]) -> None:
+        error = Unreachable("the other gateway does not know this one; repeat the request")
+        for call in calls:
+            self._answer(call.number, ALL_PARTS, [error])
+
+    def _take_calls(self, calls: list[Call]) -> None:
+        for call in calls:
+            _Append(self._gateway, call, self._answer, self._tasks).begin()
+        CURRENT.set(None)
+
+    def _answer(self, number: int, place: int, outcomes: Sequence[AppendOutcome]) -> None:
+        self._answers.append(encode_part_outcomes(number, place, outcomes))
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        self._flushing = False
+        sent = self.send_gathered(self._answers)
+        self._answers = self._answers[sent:]
+
+
+class _Append:
+    """A call under way: each part is answered for itself, and the room is given back when all are durable."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        call: Call,
+        answer: Callable[[int, int, Sequence[AppendOutcome]], None],
+        tasks: PendingTasks,
+    ) -> None:
+        self._gateway, self._call, self._say, self._tasks = gateway, call, answer, tasks
+        self._room, self._left, self._acks = gateway.buffer.room(call.topic), len(call.parts), Acks.ALL
+        self._began, self._span = timer(), self._begin_span()
+
+    def _begin_span(self) -> Span | None:
+        trace, tracer = self._call.trace, self._gateway.tracer
+        if trace is None:
+            CURRENT.set(None)
+            return None
+        CURRENT.set(RequestTrace(*trace))
+        if tracer is None:
+            return None
+        span = tracer.begin(
+            f"POST {APPEND_PATH}", "server", RequestTrace(*trace), {"http.route": APPEND_PATH}
+        )
+        CURRENT.set(span.trace)
+        return span
+
+    def begin(self) -> None:
+        """Sequence what this gateway leads; the rest waits for a claim or a refresh."""
+        call = self._call
+        try:
+            self._acks = acks_named(call.acks)
+            given = [entries_of(part, self._hold) for _, part in call.parts]
+            self._hold(sum(map(len, given)) * PART_BYTES)
+            check_named(call.topic)
+            topic = self._topic(given)
+        except LakelogError as error:
+            drop_frames(error)
+            self._say(call.number, ALL_PARTS, [error])
+            self._end()
+            return
+        for place, ((partition, _), entries) in enumerate(zip(call.parts, given, strict=True)):
+            tickets = [] if topic is None else self._sequenced(topic, partition, entries)
+            if tickets and len(tickets) == len(entries) and len({id(done) for _, done in tickets}) == 1:
+                self._await(place, partition, tickets)
+            else:
+                self._tasks.start(self._append(place, partition, entries, tickets))
+
+    def _hold(self, size_bytes: int) -> None:
+        self._room.settle(self._room.size_bytes + size_bytes)
+
+    def _topic(self, given: Sequence[Sequence[AppendRequest]]) -> Topic | None:
+        """The topic that is meant; None if it takes a look at the root. Raises what refuses the entries."""
+        call = self._call
+        topic = self._gateway.cluster.cached_topic(call.topic)
+        if topic is None or topic.topic_id != call.topic_id:
+            return None
+        for entries in given:
+            check_entries(topic, entries)
+        return topic
+
+    def _sequenced(self, topic: Topic, partition: int, entries: Sequence[AppendRequest]) -> list[Ticket]:
+        """The tickets of `entries`, up to the first that has to wait, or is refused."""
+        tickets: list[Ticket] = []
+        with suppress(BufferFull):
+            for entry in entries:
+                ticket = self._gateway.writer.sequence_now(topic, partition, entry)
+                if ticket is None:
+                    break
+                tickets.append(ticket)
+        return tickets
+
+    def _await(self, place: int, partition: int, tickets: Sequence[Ticket]) -> None:
+        """Answer when one commit is done that all wait for, or at once with acks=1."""
+        if self._acks is not Acks.ALL:
+            self._say(self._call.number, place, [appended(partition, each, None) for each, _ in tickets])
+        tickets[0][1].add_done_callback(lambda _: self._committed(place, partition, tickets))
+
+    def _committed(self, place: int, partition: int, tickets: Sequence[Ticket]) -> None:
+        outcomes = [_outcome(partition, ticket) for ticket in tickets]
+        if self._acks is Acks.ALL:
+            self._say(self._call.number, place, outcomes)
+        elif isinstance(outcomes[0], LakelogError):
+            _log.warning(
+                "records of %s answered before they were durable are lost: %s", self._call.topic, outcomes[0]
+            )
+        self._settled()
+
+    async def _append(
+        self, place: int, partition: int, entries: Sequence[AppendRequest], tickets: Sequence[Ticket]
+    ) -> None:
+        """Append those of `entries` that have no ticket, and answer when all are as `acks` says."""
+        call, rest = self._call, entries[len(tickets) :]
+        at = TopicIdPartition(call.topic, call.topic_id, partition)
+        size = sum(entry.size_bytes + PART_BYTES for entry in rest)
+        try:
+            with self._room.part(size) as own:
+                outcomes = await append_entries(self._gateway, at, rest, self._acks, own) if rest else []
+            if tickets:
+                await asyncio.wait([done for _, done in tickets])
+            self._say(call.number, place, [*(_outcome(partition, each) for each in tickets), *outcomes])
+        finally:
+            self._settled()
+
+    def _settled(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._end()
+
+    def _end(self) -> None:
+        self._room.settle(0)
+        if self._span is not None:
+            self._span.end()
+        log = self._gateway.access_log
+        if log is not None and self._call.trace is not None:
+            trace, took = RequestTrace(*self._call.trace), timer() - self._began
+            log.http(trace, "POST", APPEND_PATH, (200, 0), took, "", principal_of(None, True))
+
+
+def _outcome(partition: int, ticket: Ticket) -> AppendOutcome:
+    """The outcome of an entry whose commit is done."""
+    sequenced, done = ticket
+    error = done.exception()
+    if error is None:
+        return appended(partition, sequenced, done.result())
+    if isinstance(error, LakelogError):
+        return error
+    return OutcomeUnknown("the gateway failed while it committed; read before you repeat")
