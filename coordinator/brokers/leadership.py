@@ -156,17 +156,24 @@ class Leadership:
             leader = self._brokers.other(self._preferred_leader(topic, partition))
         return leader
 
-    def known_leader(self, topic: Topic, partition: int) -> int | None:
-        """The broker to which a request for a partition belongs: this one if it leads it, another one that
-        lives and has claimed it. None if it takes a wait to know.
+    def known_leaders(self, topic: Topic, partitions: Iterable[int]) -> dict[int, int]:
+        """The broker to which a request for each of `partitions` belongs: this one where it leads, another one
+        that lives. Those that it takes a wait to know are left out.
         """
-        if self._writer.leads(topic, partition):
-            return self._brokers.id
-        if (topic.topic_id, partition) in self._moving or not topic.is_open(partition):
-            return None
-        claimed = _claimed_by(topic, partition)
-        known = self._brokers.other(claimed) is not None and not self._brokers.is_silent(claimed)
-        return claimed if known else None
+        own, preferred, found = self._brokers.id, None, {}
+        for partition in partitions:
+            if self._writer.leads(topic, partition):
+                found[partition] = own
+                continue
+            if (topic.topic_id, partition) in self._moving or not topic.is_open(partition):
+                continue
+            claimed = _claimed_by(topic, partition)
+            if claimed != own and self._brokers.other(claimed) is None:  # nobody, or one that is gone
+                preferred = preferred or self._preferred_leaders(topic)
+                claimed = preferred[partition]
+            if claimed != own and not self._brokers.is_silent(claimed):
+                found[partition] = claimed
+        return found
 
     async def should_lead(self, topic: Topic, partition: int) -> bool:
         """Whether this gateway leads a partition, or is the one to claim it because nobody leads.

@@ -124,13 +124,11 @@ class Router:
         self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]], acks: Acks, room: Room
     ) -> list[AppendOutcome | None]:
         """Append the parts whose leader is known, all of one gateway at once; None for the others."""
-        leaders: dict[int, int | None] = {}
-        led: dict[int | None, list[int]] = {}
+        leaders = self._leadership.known_leaders(topic, {partition for partition, _ in parts})
+        led: dict[int, list[int]] = {}
         for place, (partition, _) in enumerate(parts):
-            if partition not in leaders:
-                leaders[partition] = self._leadership.known_leader(topic, partition)
-            led.setdefault(leaders[partition], []).append(place)
-        led.pop(None, None)
+            if partition in leaders:
+                led.setdefault(leaders[partition], []).append(place)
         done: list[AppendOutcome | None] = [None] * len(parts)
 
         async def at(broker: int, places: list[int]) -> None:
@@ -147,7 +145,7 @@ class Router:
             for place, outcome in zip(places, outcomes, strict=True):
                 done[place] = outcome
 
-        asked = [at(broker, places) for broker, places in led.items() if broker is not None]
+        asked = [at(broker, places) for broker, places in led.items()]
         if len(asked) == 1:
             await asked[0]
         else:
