@@ -156,23 +156,23 @@ class Leadership:
             leader = self._brokers.other(self._preferred_leader(topic, partition))
         return leader
 
-    def known_leaders(self, topic: Topic, partitions: Iterable[int]) -> dict[int, int]:
-        """The broker to which a request for each of `partitions` belongs: this one where it leads, another one
-        that lives. Those that it takes a wait to know are left out.
+    def known_leaders(self, topic: Topic, partitions: Iterable[int]) -> dict[int, BrokerRecord | None]:
+        """The gateway to which a request for each of `partitions` belongs: None where this one leads, another
+        one that lives. Those that it takes a wait to know are left out.
         """
-        own, preferred, found = self._brokers.id, None, {}
+        found: dict[int, BrokerRecord | None] = {}
+        preferred: Sequence[int] | None = None
         for partition in partitions:
             if self._writer.leads(topic, partition):
-                found[partition] = own
-                continue
-            if (topic.topic_id, partition) in self._moving or not topic.is_open(partition):
-                continue
-            claimed = _claimed_by(topic, partition)
-            if claimed != own and self._brokers.other(claimed) is None:  # nobody, or one that is gone
-                preferred = preferred or self._preferred_leaders(topic)
-                claimed = preferred[partition]
-            if claimed != own and not self._brokers.is_silent(claimed):
-                found[partition] = claimed
+                found[partition] = None
+            elif (topic.topic_id, partition) not in self._moving and topic.is_open(partition):
+                claimed = _claimed_by(topic, partition)
+                leader = self._brokers.other(claimed)
+                if leader is None and claimed != self._brokers.id:  # nobody's, or of one that has ended
+                    preferred = preferred or self._preferred_leaders(topic)
+                    leader = self._brokers.other(preferred[partition])
+                if leader is not None and not self._brokers.is_silent(leader.id):
+                    found[partition] = leader
         return found
 
     async def should_lead(self, topic: Topic, partition: int) -> bool:

@@ -37,6 +37,11 @@ FRAME_MAX_BYTES = 8 * MIB
 GATHERED_BYTES = 1 * MIB
 """About how long a frame of several calls may be. A call has at most FRAME_MAX_BYTES."""
 
+GATHERED_CALLS = 16
+"""Calls that go without waiting for more: a turn of the event loop may take tens of ms, in which the other
+gateway can begin with these.
+"""
+
 HELLO_S = 5.0
 """How long a gateway may take to prove that it is the one that is meant."""
 
@@ -62,6 +67,7 @@ class FrameProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport.set_write_buffer_limits(0)  # uvloop then writes at once, not at the end of its turn
 
     def data_received(self, data: bytes) -> None:
         self._got += data
@@ -185,10 +191,10 @@ class PeerLink(FrameProtocol):
         self._opening = asyncio.create_task(self._open())
         self._watching: asyncio.Task[None] | None = None
 
-    async def append(
+    def ask(
         self, topic: Topic, parts: Sequence[Part], acks: Acks, trace: RequestTrace | None
-    ) -> list[list[AppendOutcome]]:
-        """Append the entries of each part to its partition; the outcomes of each.
+    ) -> "asyncio.Future[list[list[AppendOutcome]]]":
+        """Append the entries of each part to its partition: the outcomes of each, when all are there.
 
         An error is an outcome: Unreachable when nothing was sent, OutcomeUnknown when no answer came.
         """
@@ -199,15 +205,17 @@ class PeerLink(FrameProtocol):
         asked = _Asked(parts, encode_call(call), asyncio.get_running_loop().create_future())
         if self.is_over:
             asked.end(self._unreachable("the connection has ended"))
-            return asked.done.result()
+            return asked.done
         self._asked[self._number] = asked
         self._waiting.append(asked)
-        if not self._flushing:
+        if len(self._waiting) >= GATHERED_CALLS:
+            self.flush()
+        elif not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self.flush)
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
-        return await asked.done
+        return asked.done
 
     async def _open(self) -> None:
         """Connect, and make sure who answers, before anything of a call is sent."""

@@ -9,7 +9,7 @@ import hmac
 import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
@@ -130,31 +130,44 @@ class Peers:
         link = self._link(broker) if _is_small([part]) else None
         if link is None:
             return await self._post_entries(broker, topic, part, acks)
-        with self._traced(f"forward {APPEND_PATH}", broker) as trace:
-            [outcomes] = await link.append(topic, [part], acks, trace)
+        [outcomes] = await self._ask(link, broker, topic, [part], acks)
         return outcomes
 
-    async def append_all(
+    def begin_append(
         self, broker: BrokerRecord, topic: Topic, parts: Sequence[Part], acks: Acks
-    ) -> list[list[AppendOutcome]]:
-        """Append the entries of each of `parts` to its partition; every error is an outcome."""
+    ) -> "asyncio.Future[list[list[AppendOutcome]]]":
+        """Append the entries of each of `parts` to its partition, beginning now: the outcomes of each, later.
 
-        async def alone(part: Part) -> list[AppendOutcome]:
-            try:
-                return await self.append(broker, topic, *part, acks)
-            except LakelogError as error:
-                return [error] * len(part[1])
-
-        link = None
-        if len(parts) > 1 and _is_small(parts):
-            try:
-                link = self._link(broker)
-            except LakelogError as error:
-                return [[error] * len(entries) for _, entries in parts]
+        Every error is an outcome.
+        """
+        try:
+            link = self._link(broker) if _is_small(parts) else None
+        except LakelogError as error:
+            found: asyncio.Future[list[list[AppendOutcome]]] = asyncio.get_running_loop().create_future()
+            found.set_result([[error] * len(entries) for _, entries in parts])
+            return found
         if link is None:
-            return await asyncio.gather(*map(alone, parts))
-        with self._traced(f"forward {APPEND_PATH}", broker) as trace:
-            return await link.append(topic, parts, acks, trace)
+            return asyncio.gather(*(self._append_alone(broker, topic, part, acks) for part in parts))
+        return self._ask(link, broker, topic, parts, acks)
+
+    async def _append_alone(
+        self, broker: BrokerRecord, topic: Topic, part: Part, acks: Acks
+    ) -> list[AppendOutcome]:
+        try:
+            return await self.append(broker, topic, *part, acks)
+        except LakelogError as error:
+            return [error] * len(part[1])
+
+    def _ask(
+        self, link: PeerLink, broker: BrokerRecord, topic: Topic, parts: Sequence[Part], acks: Acks
+    ) -> "asyncio.Future[list[list[AppendOutcome]]]":
+        with ExitStack() as stack:
+            trace = stack.enter_context(self._traced(f"forward {APPEND_PATH}", broker))
+            asked = link.ask(topic, parts, acks, trace)
+            if trace is not CURRENT.get():  # it has a span
+                ended = stack.pop_all()
+                asked.add_done_callback(lambda _: ended.close())
+        return asked
 
     async def _post_entries(
         self, broker: BrokerRecord, topic: Topic, part: Part, acks: Acks

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -20,7 +21,7 @@ from ingest.writer import Acks, Appended, AppendOutcome, Writer
 from log_tables.clock import Backoff, Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
-from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, TopicDeleted, Unreachable
+from log_tables.errors import BufferFull, LakelogError, NotLeader, OutcomeUnknown, TopicDeleted, Unreachable
 from log_tables.limits import APPENDS_AT_ONCE, PART_BYTES
 from log_tables.partition.partition import AppendRequest
 
@@ -125,62 +126,50 @@ class Router:
     ) -> list[AppendOutcome | None]:
         """Append the parts whose leader is known, all of one gateway at once; None for the others."""
         leaders = self._leadership.known_leaders(topic, {partition for partition, _ in parts})
-        led: dict[int, list[int]] = {}
+        here: list[int] = []
+        there: dict[int, tuple[BrokerRecord, dict[int, list[int]]]] = {}
         for place, (partition, _) in enumerate(parts):
-            if partition in leaders:
-                led.setdefault(leaders[partition], []).append(place)
+            leader = leaders.get(partition)
+            if leader is not None:
+                there.setdefault(leader.id, (leader, {}))[1].setdefault(partition, []).append(place)
+            elif partition in leaders:
+                here.append(place)
         done: list[AppendOutcome | None] = [None] * len(parts)
 
-        async def at(broker: int, places: list[int]) -> None:
-            own = [parts[place] for place in places]
-            with (
-                _own_room(room, [entry for _, entry in own])
-                if acks is Acks.LEADER
-                else nullcontext(room) as its
-            ):
-                if broker == self._brokers.id:
-                    outcomes = await self._writer.append(topic, own, acks, its)
-                else:
-                    outcomes = await self._append_at(broker, topic, own, acks, its)
+        def note(places: Iterable[int], outcomes: Iterable[AppendOutcome]) -> None:
             for place, outcome in zip(places, outcomes, strict=True):
                 done[place] = outcome
 
-        asked = [at(broker, places) for broker, places in led.items()]
-        if len(asked) == 1:
-            await asked[0]
-        else:
-            await asyncio.gather(*asked)
+        with ExitStack() as stack:
+            asked = []
+            for leader, partitions in there.values():  # first: they work while this one does
+                its = [
+                    (partition, [parts[at][1] for at in places]) for partition, places in partitions.items()
+                ]
+                places = [*chain.from_iterable(partitions.values())]
+                entries = [parts[at][1] for at in places]
+                own = stack.enter_context(_own_room(room, entries)) if acks is Acks.LEADER else room
+                try:  # they are sent as they are copied
+                    stack.enter_context(own.more(sum(entry.size_bytes for entry in entries)))
+                except BufferFull as error:
+                    note(places, [error] * len(places))
+                    continue
+                self._forwarded()
+                answer = self._peers.begin_append(leader, topic, its, acks)
+                stack.callback(answer.cancel)  # when this is cancelled
+                asked.append((leader, places, answer))
+            if here:
+                led = [parts[place] for place in here]
+                own = room
+                if acks is Acks.LEADER:
+                    own = stack.enter_context(_own_room(room, [entry for _, entry in led]))
+                note(here, await self._writer.append(topic, led, acks, own))
+            for leader, places, answer in asked:
+                outcomes = [*chain.from_iterable(await answer)]
+                if any(isinstance(outcome, Unreachable) for outcome in outcomes):
+                    self._leadership.note_unreachable(leader.id)
+                note(places, outcomes)
         return done
-
-    async def _append_at(
-        self,
-        broker: int,
-        topic: Topic,
-        parts: Sequence[tuple[int, AppendRequest]],
-        acks: Acks,
-        room: Room,
-    ) -> list[AppendOutcome]:
-        """Append at another gateway, the entries of each partition in their order."""
-        record = self._brokers.other(broker)
-        if record is None:
-            return [Unreachable("the leader has ended just now; repeat the request")] * len(parts)
-        places: dict[int, list[int]] = {}
-        for place, (partition, _) in enumerate(parts):
-            places.setdefault(partition, []).append(place)
-        asked = [(partition, [parts[place][1] for place in each]) for partition, each in places.items()]
-        self._forwarded()
-        try:
-            with room.more(sum(entry.size_bytes for _, entry in parts)):  # they are sent as they are copied
-                answers = await self._peers.append_all(record, topic, asked, acks)
-        except LakelogError as error:
-            return [error] * len(parts)
-        done: dict[int, AppendOutcome] = {}
-        for its, answer in zip(places.values(), answers, strict=True):
-            done |= zip(its, answer, strict=True)
-        outcomes = [done[place] for place in range(len(parts))]
-        if any(isinstance(outcome, Unreachable) for outcome in outcomes):
-            self._leadership.note_unreachable(broker)
-        return outcomes
 
     async def append_forwarded(
         self, topic: Topic, partition: int, entries: Sequence[AppendRequest], acks: Acks, room: Room
