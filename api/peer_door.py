@@ -16,7 +16,7 @@ from api.access_log import principal_of
 from api.errors import drop_frames
 from api.gateway import Gateway
 from api.peer import acks_named, append_entries, check_entries, check_named
-from coordinator.brokers.peer_link import FrameProtocol
+from coordinator.brokers.peer_link import FrameProtocol, socket_of
 from coordinator.brokers.peer_secret import Target
 from coordinator.brokers.peer_wire import (
     ALL_PARTS,
@@ -27,7 +27,7 @@ from coordinator.brokers.peer_wire import (
     encode_proof,
     entries_of,
 )
-from coordinator.brokers.peers import APPEND_PATH, socket_of
+from coordinator.brokers.peers import APPEND_PATH
 from ingest.accumulator import Ticket
 from ingest.pending_tasks import PendingTasks
 from ingest.request_trace import CURRENT, RequestTrace, Span

@@ -11,9 +11,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -75,32 +76,30 @@ def run_workers(settings: Settings, count: int) -> None:
             told = {"kafka_listener": kafka_address(host, bound)}
             settings = settings.model_copy(update=told)
             kafka_ports = [each.getsockname()[1] for each in led_to]
-        sockets = stack.enter_context(_socket_directory())
+        sockets = stack.enter_context(socket_directory())
         _Workers(settings, [*zip(ports, kafka_ports, strict=True)], sockets).run()
 
 
 @contextmanager
-def _socket_directory() -> Iterator[Path | None]:
-    """A directory for the sockets at which the workers ask one another, which only this user may enter; None
-    where there can be none.
+def socket_directory(parent: Path | None = None) -> Iterator[Path | None]:
+    """A directory for the sockets at which the workers ask one another, which only this user may enter: in
+    `parent`, or where the system has its temporary files. None where there can be none, which is logged.
     """
     with ExitStack() as stack:
-        made = None
+        made, why = None, ""
         try:
-            made = Path(
-                stack.enter_context(TemporaryDirectory(prefix="lakelog-", ignore_cleanup_errors=True))
-            )
+            directory = TemporaryDirectory(prefix="lakelog-", dir=parent, ignore_cleanup_errors=True)
+            made = Path(stack.enter_context(directory))
         except OSError as error:
-            _log.warning(
-                "workers ask one another by HTTP, which is slower: no directory for sockets (%s)", error
-            )
+            why = str(error)
         if made is not None and len(bytes(made)) > SOCKET_DIRECTORY_MAX_BYTES:
+            made, why = None, f"the path {made} is too long"
+        if made is None:
             _log.warning(
-                "workers ask one another by HTTP, which is slower: the path %s is too long for a socket; set "
-                "TMPDIR to a shorter one",
-                made,
+                "workers ask one another by HTTP, which is slower, as there is no directory for sockets: %s; "
+                "set TMPDIR to one with a short path, in which lakelog may write",
+                why,
             )
-            made = None
         yield made
 
 
@@ -194,10 +193,18 @@ def _work(settings: Settings, ports: _Ports, said: Connection, sockets: Path | N
     except (LakelogError, OSError) as error:
         _log.error("%s", error)
         sys.exit(SHUT_STATUS if isinstance(error, InvalidRequest) else 1)
+    finally:
+        if sockets is not None and not _parent().is_alive():
+            with suppress(OSError):  # the last one to end finds it empty
+                sockets.rmdir()
 
 
 def _end_with_parent() -> None:
+    _parent().join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _parent() -> BaseProcess:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
+    return parent

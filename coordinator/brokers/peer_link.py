@@ -8,6 +8,7 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
@@ -30,6 +31,7 @@ from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
 from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest
+from log_tables.rows import Rows
 
 FRAME_MAX_BYTES = 8 * MIB
 """A frame that is longer ends its connection."""
@@ -51,10 +53,31 @@ HELLO_MAX_BYTES = 1024
 WATCH_S = 0.25
 """How often a request that waits for its answer checks that the other gateway gives signs of life."""
 
+INLINE_MAX_BYTES = 1024 * 1024
+INLINE_MAX_ENTRIES = 100
+"""Up to these bounds records for another gateway are encoded on the event loop: in some 2 ms."""
+
 _LENGTH_BYTES = 4
+
+_SOCKET_DIGITS = 16
+"""The path of a Unix socket has some hundred bytes at most."""
 
 Part = tuple[int, Sequence[AppendRequest]]
 """A partition, and entries for it in their order."""
+
+
+def socket_of(directory: Path, url: str) -> Path:
+    """The Unix socket of the gateway at `url`, as others of its machine know it."""
+    return directory / sha256(url.encode()).hexdigest()[:_SOCKET_DIGITS]
+
+
+def is_small(parts: Sequence[Part]) -> bool:
+    """Whether they may go in a frame: encoding them takes some ms at most."""
+    size, batches = 0, 0
+    for _, entries in parts:
+        size += sum(entry.size_bytes for entry in entries)
+        batches += sum(not isinstance(entry.records, Rows) for entry in entries)
+    return size <= INLINE_MAX_BYTES and batches <= INLINE_MAX_ENTRIES
 
 
 class FrameProtocol(asyncio.Protocol):

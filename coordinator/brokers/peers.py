@@ -10,7 +10,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +18,15 @@ import aiohttp
 from yarl import URL
 
 from coordinator.brokers.brokers import Brokers
-from coordinator.brokers.peer_link import WATCH_S, Part, PeerLink
+from coordinator.brokers.peer_link import (
+    INLINE_MAX_BYTES,
+    INLINE_MAX_ENTRIES,
+    WATCH_S,
+    Part,
+    PeerLink,
+    is_small,
+    socket_of,
+)
 from coordinator.brokers.peer_secret import Target
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
 from ingest.pending_tasks import watched
@@ -30,7 +37,6 @@ from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
 from log_tables.limits import PEER_KEPT_S
 from log_tables.partition.partition import AppendRequest
-from log_tables.rows import Rows
 
 CONNECT_S = 1.0
 """How long another gateway may take to accept a connection."""
@@ -42,10 +48,6 @@ HEARD_S = 5
 """How long another machine may not acknowledge what its kernel acknowledges at once, however busy its gateway
 is: after that the network between the two counts as cut.
 """
-
-INLINE_MAX_BYTES = 1024 * 1024
-INLINE_MAX_ENTRIES = 100
-"""Up to these bounds records for another gateway are encoded on the event loop: in some 2 ms."""
 
 TARGET = "lakelog-target"
 """The header that names the process that a request is for, and the one that answers
@@ -61,8 +63,6 @@ CALLER = "lakelog-caller"
 PING_PATH = "/peer/ping"
 APPEND_PATH = "/peer/append"
 
-_SOCKET_DIGITS = 16
-"""The path of a Unix socket has some hundred bytes at most."""
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -127,7 +127,7 @@ class Peers:
         An error of the other gateway is an outcome, NotLeader too.
         """
         part = (partition, entries)
-        link = self._link(broker) if _is_small([part]) else None
+        link = self._link(broker) if is_small([part]) else None
         if link is None:
             return await self._post_entries(broker, topic, part, acks)
         [outcomes] = await self._ask(link, broker, topic, [part], acks)
@@ -141,7 +141,7 @@ class Peers:
         Every error is an outcome.
         """
         try:
-            link = self._link(broker) if _is_small(parts) else None
+            link = self._link(broker) if is_small(parts) else None
         except LakelogError as error:
             found: asyncio.Future[list[list[AppendOutcome]]] = asyncio.get_running_loop().create_future()
             found.set_result([[error] * len(entries) for _, entries in parts])
@@ -393,20 +393,6 @@ def _outcomes(broker: BrokerRecord, said: bytes, partition: int, count: int) -> 
             f"{_name(broker)} did not answer as a gateway does; check what runs at its peer_url"
         )
     return outcomes
-
-
-def socket_of(directory: Path, url: str) -> Path:
-    """The Unix socket of the gateway at `url`, as others of its machine know it."""
-    return directory / sha256(url.encode()).hexdigest()[:_SOCKET_DIGITS]
-
-
-def _is_small(parts: Sequence[Part]) -> bool:
-    """Whether they may go in a frame: encoding them takes some ms at most."""
-    size, batches = 0, 0
-    for _, entries in parts:
-        size += sum(entry.size_bytes for entry in entries)
-        batches += sum(not isinstance(entry.records, Rows) for entry in entries)
-    return size <= INLINE_MAX_BYTES and batches <= INLINE_MAX_ENTRIES
 
 
 def _large(entries: Sequence[AppendRequest]) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -125,6 +125,40 @@ class Router:
         self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]], acks: Acks, room: Room
     ) -> list[AppendOutcome | None]:
         """Append the parts whose leader is known, all of one gateway at once; None for the others."""
+        here, there = self._by_leader(topic, parts)
+        done: list[AppendOutcome | None] = [None] * len(parts)
+
+        def note(places: Iterable[int], outcomes: Iterable[AppendOutcome]) -> None:
+            for place, outcome in zip(places, outcomes, strict=True):
+                done[place] = outcome
+
+        with ExitStack() as stack:
+
+            def own(entries: Sequence[AppendRequest]) -> Room:
+                return stack.enter_context(_own_room(room, entries)) if acks is Acks.LEADER else room
+
+            asked = []
+            for leader, partitions in there:  # first: they work while this one does
+                entries = {at: [parts[place][1] for place in places] for at, places in partitions.items()}
+                mine = own([*chain.from_iterable(entries.values())])
+                asked.append(self._begin_there(stack, leader, topic, entries, acks, mine))
+            if here:
+                led = [parts[place] for place in here]
+                note(here, await self._writer.append(topic, led, acks, own([entry for _, entry in led])))
+            for (leader, partitions), answer in zip(there, asked, strict=True):
+                outcomes = [*chain.from_iterable(await answer)]
+                if any(isinstance(outcome, Unreachable) for outcome in outcomes):
+                    self._leadership.note_unreachable(leader.id)
+                note(chain.from_iterable(partitions.values()), outcomes)
+        return done
+
+    def _by_leader(
+        self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]]
+    ) -> tuple[list[int], list[tuple[BrokerRecord, dict[int, list[int]]]]]:
+        """The places of the parts that are led here, and of those of each other gateway, by partition.
+
+        Those of which it takes a wait to know are left out.
+        """
         leaders = self._leadership.known_leaders(topic, {partition for partition, _ in parts})
         here: list[int] = []
         there: dict[int, tuple[BrokerRecord, dict[int, list[int]]]] = {}
@@ -134,42 +168,28 @@ class Router:
                 there.setdefault(leader.id, (leader, {}))[1].setdefault(partition, []).append(place)
             elif partition in leaders:
                 here.append(place)
-        done: list[AppendOutcome | None] = [None] * len(parts)
+        return here, [*there.values()]
 
-        def note(places: Iterable[int], outcomes: Iterable[AppendOutcome]) -> None:
-            for place, outcome in zip(places, outcomes, strict=True):
-                done[place] = outcome
-
-        with ExitStack() as stack:
-            asked = []
-            for leader, partitions in there.values():  # first: they work while this one does
-                its = [
-                    (partition, [parts[at][1] for at in places]) for partition, places in partitions.items()
-                ]
-                places = [*chain.from_iterable(partitions.values())]
-                entries = [parts[at][1] for at in places]
-                own = stack.enter_context(_own_room(room, entries)) if acks is Acks.LEADER else room
-                try:  # they are sent as they are copied
-                    stack.enter_context(own.more(sum(entry.size_bytes for entry in entries)))
-                except BufferFull as error:
-                    note(places, [error] * len(places))
-                    continue
-                self._forwarded()
-                answer = self._peers.begin_append(leader, topic, its, acks)
-                stack.callback(answer.cancel)  # when this is cancelled
-                asked.append((leader, places, answer))
-            if here:
-                led = [parts[place] for place in here]
-                own = room
-                if acks is Acks.LEADER:
-                    own = stack.enter_context(_own_room(room, [entry for _, entry in led]))
-                note(here, await self._writer.append(topic, led, acks, own))
-            for leader, places, answer in asked:
-                outcomes = [*chain.from_iterable(await answer)]
-                if any(isinstance(outcome, Unreachable) for outcome in outcomes):
-                    self._leadership.note_unreachable(leader.id)
-                note(places, outcomes)
-        return done
+    def _begin_there(
+        self,
+        stack: ExitStack,
+        leader: BrokerRecord,
+        topic: Topic,
+        entries: Mapping[int, Sequence[AppendRequest]],
+        acks: Acks,
+        room: Room,
+    ) -> "asyncio.Future[list[list[AppendOutcome]]]":
+        """Begin to append at another gateway; what `stack` is given ends with it."""
+        try:  # they are sent as they are copied
+            stack.enter_context(room.more(sum(entry.size_bytes for its in entries.values() for entry in its)))
+        except BufferFull as error:
+            refused: asyncio.Future[list[list[AppendOutcome]]] = asyncio.get_running_loop().create_future()
+            refused.set_result([[error] * len(its) for its in entries.values()])
+            return refused
+        self._forwarded()
+        answer = self._peers.begin_append(leader, topic, [*entries.items()], acks)
+        stack.callback(answer.cancel)  # when this one is cancelled
+        return answer
 
     async def append_forwarded(
         self, topic: Topic, partition: int, entries: Sequence[AppendRequest], acks: Acks, room: Room

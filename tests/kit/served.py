@@ -41,10 +41,13 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    root: Path, wrap: Callable[[Store], Store] | None = None, **given: Any
+    root: Path,
+    wrap: Callable[[Store], Store] | None = None,
+    sockets: Path | None = None,
+    **given: Any,
 ) -> AsyncIterator[Served]:
     """A gateway with these settings that is stopped in order at the end; over what `wrap` makes of its store,
-    if it is given.
+    if it is given. Those with the same `sockets` meet there.
     """
     listener = listen("127.0.0.1", 0)
     url = url_of("127.0.0.1", listener)
@@ -52,10 +55,10 @@ async def served(
     given = {"linger_ms": 0, **({} if own else settings_of(root)), **given}
     settings = Settings(data=str(root), leader_timeout_ms=NEVER_MS, **given)
     note_gateway(url, own)
-    gateway = open_gateway(settings, url)
+    gateway = open_gateway(settings, url, sockets=sockets)
     if wrap is not None:
         cluster = Cluster.open(wrap(gateway.cluster.store), gateway.clock, url)
-        gateway = gateway_of(cluster, gateway.settings, gateway.clock)
+        gateway = gateway_of(cluster, gateway.settings, gateway.clock, sockets)
     app = GuardMiddleware(PeerMiddleware(create_app(gateway), gateway), gateway)
     server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None, ws="none"))
     serving = asyncio.create_task(server.serve([listener]))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections import Counter
@@ -13,9 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from api.process.workers import socket_directory
 from tests.kit.gateway import NEVER_MS, RunningGateway, start_gateway
 from tests.kit.processes import alive, children, command, send
-from tests.kit.several import LONG_S, brokers, leaders
+from tests.kit.several import LONG_S, Load, brokers, leaders
 from tests.kit.support import exit_code, wait_until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc: it shows processes")
@@ -24,6 +26,18 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no
 def workers(gateway: RunningGateway) -> set[int]:
     """The process ids of the workers; another child of theirs is multiprocessing's resource tracker."""
     return {pid for pid in children(gateway.process.pid) if "spawn_main" in command(pid) and alive(pid)}
+
+
+def sockets(gateway: RunningGateway) -> set[Path]:
+    """The Unix sockets at which the workers listen."""
+    inodes = {
+        os.readlink(file)[len("socket:[") : -1]
+        for pid in workers(gateway)
+        for file in Path(f"/proc/{pid}/fd").iterdir()
+        if os.readlink(file).startswith("socket:[")
+    }
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return {Path(line[7]) for line in lines if len(line) > 7 and line[6] in inodes and "lakelog-" in line[7]}
 
 
 @contextmanager
@@ -151,8 +165,10 @@ def _answers(ask: Callable[[], bool]) -> bool:
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     gateway = start_gateway(tmp_path, "--workers", "2")
     started = workers(gateway)
+    [directory] = {path.parent for path in sockets(gateway)}
     gateway.kill()
     wait_until(lambda: not any(map(alive, started)), "no worker is left", LONG_S)
+    assert not directory.exists()
 
 
 def test_workers_cannot_all_be_reached_at_one_url(tmp_path: Path) -> None:
@@ -167,3 +183,42 @@ def test_workers_cannot_all_be_reached_at_one_url(tmp_path: Path) -> None:
     assert "peer_url='http://here:1'" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_workers_meet_in_a_directory_that_is_their_users_and_goes_with_them(tmp_path: Path) -> None:
+    with running_workers(tmp_path) as gateway:
+        [directory] = {path.parent for path in sockets(gateway)}
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert len([*directory.iterdir()]) == 2
+    assert not directory.exists()
+
+
+def test_where_no_socket_can_be_the_workers_are_told_of_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    for parent, why in ((tmp_path / "missing", "No such file"), (deep, "too long")):
+        caplog.clear()
+        with socket_directory(parent) as made:
+            assert made is None
+        assert why in caplog.text
+    assert [*deep.iterdir()] == []
+
+
+def test_a_worker_that_is_killed_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Half of the records are on their way to the other worker when it dies."""
+    with running_workers(tmp_path / "root", leader_timeout_ms=2_000, linger_ms=1) as gateway:
+        wait_until(lambda: len(alive_brokers(gateway.url)) == 2, "both are known", LONG_S)
+        load = Load(tmp_path, [gateway.url])
+        load.start()
+        try:
+            load.wait_for_all()
+            for _ in range(2):
+                killed = min(workers(gateway))
+                send(signal.SIGKILL, [killed])
+                wait_until(lambda: len(workers(gateway) - {killed}) == 2, "it is started again", LONG_S)  # noqa: B023
+                load.wait_for_all(2)
+            assert load.findings() == []
+        finally:
+            load.work.end()

@@ -1,6 +1,7 @@
 """Bodies between gateways decode to what was encoded, and nothing else is accepted."""
 
 import struct
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -8,12 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.brokers.peer_wire import decode_entries, decode_outcomes, encode_entries, encode_outcomes
+from coordinator.brokers.peer_wire import (
+    Call,
+    decode_calls,
+    decode_entries,
+    decode_outcomes,
+    decode_part_outcomes,
+    encode_call,
+    encode_entries,
+    encode_outcomes,
+    encode_part,
+    encode_part_outcomes,
+    entries_of,
+    joined,
+    outcomes_of,
+)
 from ingest.writer import Appended, AppendOutcome
 from log_tables.errors import BufferFull, InvalidArgument, InvalidRecord, LakelogError, OffsetMismatch
+from log_tables.limits import ROWS_MAX, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.record import Record, input_batch
-from log_tables.rows import as_batch
+from log_tables.rows import Rows, as_batch
 from tests.kit.partitions import entry
 
 STAMPED = ProducerStamp(2**62, 7, 11, True)
@@ -164,3 +180,132 @@ def test_room_is_asked_for_what_a_body_unpacks_to_before_any_of_it_is_made() -> 
     with pytest.raises(BufferFull):
         decode_entries(body, full)
     assert len(decode_entries(body)) == 1
+
+
+TIMES = st.integers(TIMESTAMP_MIN_US, TIMESTAMP_MAX_US)
+HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=2)
+STAMPS = st.builds(ProducerStamp, st.integers(0, 2**31), st.integers(0, 9), st.integers(0, 99))
+
+
+@st.composite
+def few(draw: st.DrawFn) -> AppendRequest:
+    """A request of a few records, which are rows."""
+    count = draw(st.integers(0, 4))
+
+    def column(of: st.SearchStrategy[Any]) -> list[Any]:
+        return draw(st.lists(of, min_size=count, max_size=count))
+
+    rows = Rows(
+        column(st.none() | st.binary(max_size=9)),
+        column(TIMES) if draw(st.booleans()) else draw(TIMES),
+        column(st.none() | st.binary(max_size=9)) if draw(st.booleans()) else None,
+        column(HEADERS) if draw(st.booleans()) else None,
+    )
+    return AppendRequest(rows, draw(st.none() | STAMPS), draw(st.none() | st.integers(0, 2**62)))
+
+
+def call(*parts: tuple[int, list[AppendRequest]], number: int = 7) -> bytes:
+    encoded = [encode_part(partition, entries) for partition, entries in parts]
+    return encode_call(Call(number, "t", "id", "all", ("request", "", ""), encoded))
+
+
+def held(_: int) -> None:
+    """There is room."""
+
+
+@given(st.lists(st.lists(few(), min_size=1, max_size=3), max_size=3))
+def test_calls_come_out_of_a_frame_as_they_went_in(given_: list[list[AppendRequest]]) -> None:
+    sent = [call(*enumerate(given_), number=number) for number in (1, 2)]
+    out = decode_calls(joined(sent))
+    assert [each.number for each in out] == [1, 2]
+    for each in out:
+        assert (each.topic, each.topic_id, each.acks, each.trace) == ("t", "id", "all", ("request", "", ""))
+        got = [(partition, entries_of(entries, held)) for partition, entries in each.parts]
+        assert got == [*enumerate(given_)]
+
+
+def test_many_records_go_in_a_frame_as_arrow() -> None:
+    [out] = decode_calls(joined([call((3, ENTRIES))]))
+    [(partition, body)] = out.parts
+    assert isinstance(body, bytes)
+    assert partition == 3
+    got = entries_of(body, held)
+    assert [as_batch(one.records) for one in got] == [as_batch(one.records) for one in ENTRIES]
+    assert [one.producer for one in got] == [one.producer for one in ENTRIES]
+
+
+def test_more_rows_than_a_request_has_become_a_batch() -> None:
+    many = AppendRequest(Rows([b"a"] * (ROWS_MAX + 1), 5))
+    [out] = decode_calls(joined([call((0, [many]))]))
+    [one] = entries_of(out.parts[0][1], held)
+    assert as_batch(one.records) == as_batch(many.records)
+    assert not isinstance(one.records, Rows)
+
+
+def test_room_is_asked_for_the_rows_of_a_frame() -> None:
+    rows = AppendRequest(Rows([b"x" * 1_000] * 3, 5))
+    [out] = decode_calls(joined([call((0, [rows, rows]))]))
+    asked: list[int] = []
+    entries_of(out.parts[0][1], asked.append)
+    assert asked == [2 * rows.size_bytes]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Rows([b"a"], [1, 2]),
+        Rows([b"a"], 1, [b"k", None]),
+        Rows([b"a"], 1, None, []),
+        Rows([b"a"], TIMESTAMP_MAX_US + 1),
+        Rows([b"a", b"b"], [0, TIMESTAMP_MIN_US - 1]),
+    ],
+    ids=["times", "keys", "headers", "late", "early"],
+)
+def test_rows_that_no_gateway_sends_are_refused(wrong: Rows) -> None:
+    [out] = decode_calls(joined([call((0, [AppendRequest(wrong)]))]))
+    with pytest.raises((InvalidArgument, InvalidRecord), match="use the public API"):
+        entries_of(out.parts[0][1], held)
+
+
+def test_a_producer_that_no_client_has_is_refused_in_a_frame() -> None:
+    stamped = AppendRequest(Rows([b"a"], 1), ProducerStamp(1, 2**40, 0))
+    [out] = decode_calls(joined([call((0, [stamped]))]))
+    with pytest.raises(InvalidArgument, match="out of range"):
+        entries_of(out.parts[0][1], held)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_no_frame(body: bytes) -> None:
+    for decode in (decode_calls, decode_part_outcomes):
+        try:
+            assert decode(body) == []
+        except ValueError:
+            pass
+
+
+@given(st.data())
+def test_a_damaged_frame_is_refused_or_harmless(data: st.DataObject) -> None:
+    body = bytearray(joined([call((0, [AppendRequest(Rows([b"a", None], [1, 2], [b"k", b"l"]))]))]))
+    at = data.draw(st.integers(0, len(body) - 1))
+    body[at] ^= data.draw(st.integers(1, 255))
+    try:
+        entries = [entries_of(part, held) for each in decode_calls(bytes(body)) for _, part in each.parts]
+    except (ValueError, InvalidArgument, InvalidRecord):
+        return
+    for each in entries:
+        for one in each:
+            as_batch(one.records).validate(full=True)
+
+
+def test_outcomes_come_out_of_a_frame_as_they_went_in() -> None:
+    sent: list[AppendOutcome] = [Appended(3, 0, 1), Appended(3, 2**60, 5, True, 17)]
+    [(number, place, answers)] = decode_part_outcomes(joined([encode_part_outcomes(9, 2, sent)]))
+    assert (number, place, outcomes_of(answers, 3, 2)) == (9, 2, sent)
+
+
+def test_one_error_stands_for_all_entries_and_too_few_answers_for_none() -> None:
+    [(_, _, answers)] = decode_part_outcomes(joined([encode_part_outcomes(1, 0, [OffsetMismatch("no")])]))
+    assert [str(each) for each in outcomes_of(answers, 3, 2)] == ["no", "no"]
+    [(_, _, answers)] = decode_part_outcomes(joined([encode_part_outcomes(1, 0, [Appended(3, 0, 1)])]))
+    with pytest.raises(ValueError, match="2 entries"):
+        outcomes_of(answers, 3, 2)
