@@ -40,6 +40,9 @@ from log_tables.partition.partition import AppendRequest
 from log_tables.topic_partition import TopicIdPartition
 
 _OWNERS = 0o600
+_OK = 200
+_CLIENT = "unix"
+"""The address of who asks, in the access log."""
 
 _log = logging.getLogger(__name__)
 
@@ -112,8 +115,13 @@ class _Connection(FrameProtocol):
     async def _admitted(self, calls: list[Call] | None) -> None:
         brokers, target = self._gateway.brokers, self._target
         asker = None if target is None else await brokers.admitted(self._asker, target)
+        if self._transport is None or self._transport.is_closing():
+            return
         if target is None or asker is None:
-            self.send(encode_proof("")) if calls is None else self._refuse(calls)
+            if calls is None:
+                self.send(encode_proof(""))
+            else:
+                self._refuse(calls)
             self.close()
             return
         if calls is None:
@@ -126,15 +134,15 @@ class _Connection(FrameProtocol):
     def _refuse(self, calls: list[Call]) -> None:
         error = Unreachable("the other gateway does not know this one; repeat the request")
         for call in calls:
-            self._answer(call.number, ALL_PARTS, [error])
+            self._answer(encode_part_outcomes(call.number, ALL_PARTS, [error]))
 
     def _take_calls(self, calls: list[Call]) -> None:
         for call in calls:
             _Append(self._gateway, call, self._answer, self._tasks).begin()
         CURRENT.set(None)
 
-    def _answer(self, number: int, place: int, outcomes: Sequence[AppendOutcome]) -> None:
-        self._answers.append(encode_part_outcomes(number, place, outcomes))
+    def _answer(self, encoded: bytes) -> None:
+        self._answers.append(encoded)
         if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self.flush)
@@ -152,25 +160,22 @@ class _Append:
         self,
         gateway: Gateway,
         call: Call,
-        answer: Callable[[int, int, Sequence[AppendOutcome]], None],
+        answers: Callable[[bytes], None],
         tasks: PendingTasks,
     ) -> None:
-        self._gateway, self._call, self._say, self._tasks = gateway, call, answer, tasks
+        self._gateway, self._call, self._answers, self._tasks = gateway, call, answers, tasks
         self._room, self._left, self._acks = gateway.buffer.room(call.topic), len(call.parts), Acks.ALL
-        self._began, self._span = timer(), self._begin_span()
+        self._began, self._span, self._said = timer(), self._begin_span(), 0
 
     def _begin_span(self) -> Span | None:
-        trace, tracer = self._call.trace, self._gateway.tracer
-        if trace is None:
-            CURRENT.set(None)
-            return None
-        CURRENT.set(RequestTrace(*trace))
-        if tracer is None:
-            return None
-        span = tracer.begin(
-            f"POST {APPEND_PATH}", "server", RequestTrace(*trace), {"http.route": APPEND_PATH}
-        )
-        CURRENT.set(span.trace)
+        """What follows is done for the request of the call, or as one of its own."""
+        given, here = self._call.trace, self._gateway
+        self._trace = RequestTrace(here.request_ids.next()) if given is None else RequestTrace(*given)
+        span = None
+        if here.tracer is not None:
+            span = here.tracer.begin("POST", "server", self._trace, {"http.request.method": "POST"})
+            self._trace = span.trace
+        CURRENT.set(self._trace)
         return span
 
     def begin(self) -> None:
@@ -184,7 +189,7 @@ class _Append:
             topic = self._topic(given)
         except LakelogError as error:
             drop_frames(error)
-            self._say(call.number, ALL_PARTS, [error])
+            self._answer(ALL_PARTS, [error])
             self._end()
             return
         for place, ((partition, _), entries) in enumerate(zip(call.parts, given, strict=True)):
@@ -221,13 +226,13 @@ class _Append:
     def _await(self, place: int, partition: int, tickets: Sequence[Ticket]) -> None:
         """Answer when one commit is done that all wait for, or at once with acks=1."""
         if self._acks is not Acks.ALL:
-            self._say(self._call.number, place, [appended(partition, each, None) for each, _ in tickets])
+            self._answer(place, [appended(partition, each, None) for each, _ in tickets])
         tickets[0][1].add_done_callback(lambda _: self._committed(place, partition, tickets))
 
     def _committed(self, place: int, partition: int, tickets: Sequence[Ticket]) -> None:
         outcomes = [_outcome(partition, ticket) for ticket in tickets]
         if self._acks is Acks.ALL:
-            self._say(self._call.number, place, outcomes)
+            self._answer(place, outcomes)
         elif isinstance(outcomes[0], LakelogError):
             _log.warning(
                 "records of %s answered before they were durable are lost: %s", self._call.topic, outcomes[0]
@@ -246,9 +251,14 @@ class _Append:
                 outcomes = await append_entries(self._gateway, at, rest, self._acks, own) if rest else []
             if tickets:
                 await asyncio.wait([done for _, done in tickets])
-            self._say(call.number, place, [*(_outcome(partition, each) for each in tickets), *outcomes])
+            self._answer(place, [*(_outcome(partition, each) for each in tickets), *outcomes])
         finally:
             self._settled()
+
+    def _answer(self, place: int, outcomes: Sequence[AppendOutcome]) -> None:
+        encoded = encode_part_outcomes(self._call.number, place, outcomes)
+        self._said += len(encoded)
+        self._answers(encoded)
 
     def _settled(self) -> None:
         self._left -= 1
@@ -258,11 +268,11 @@ class _Append:
     def _end(self) -> None:
         self._room.settle(0)
         if self._span is not None:
-            self._span.end()
+            self._span.end({"http.route": APPEND_PATH}, name=f"POST {APPEND_PATH}")
         log = self._gateway.access_log
-        if log is not None and self._call.trace is not None:
-            trace, took = RequestTrace(*self._call.trace), timer() - self._began
-            log.http(trace, "POST", APPEND_PATH, (200, 0), took, "", principal_of(None, True))
+        if log is not None:
+            took, gateway = timer() - self._began, principal_of(None, True)
+            log.http(self._trace, "POST", APPEND_PATH, (_OK, self._said), took, _CLIENT, gateway)
 
 
 def _outcome(partition: int, ticket: Ticket) -> AppendOutcome:

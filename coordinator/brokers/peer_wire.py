@@ -1,4 +1,4 @@
-"""What goes between gateways: records of a partition as an Arrow stream, and outcomes; and the frames of a
+"""The messages between gateways: records of a partition as an Arrow stream, and outcomes; and the frames of a
 Unix socket, in which many requests and many answers go together. Pure.
 
 The body of a frame is msgpack. A few records go as they are, which costs no Arrow on either side.

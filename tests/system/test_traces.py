@@ -1,14 +1,18 @@
 """A request that two gateways work for: its id and its trace in both logs, and its spans at a collector."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.kit.gateway import RunningGateway, two_gateways
+from tests.kit.gateway import NEVER_MS, RunningGateway, start_gateway, two_gateways
 from tests.kit.kafka import kafka_gateway, librdkafka_producer
 from tests.kit.log_lines import LogLines
 from tests.kit.otlp import Received, otlp_receiver
+from tests.kit.several import brokers
+from tests.kit.support import WAIT_S, wait_until
 
 JSON = {"Content-Type": "application/vnd.kafka.json.v2+json"}
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -110,6 +114,34 @@ def test_the_spans_of_two_gateways_hang_together(
     lines = {each["route"]: each for each in log.requests(request_id=mine)}
     assert lines["/peer/append"]["span_id"] == led.span_id
     assert lines["/topics/{topic}/partitions/{partition}"]["span_id"] == asked.span_id
+
+
+def test_the_spans_of_two_workers_hang_together(
+    tmp_path: Path, process: None, collector: Received, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They ask one another at their sockets, not by HTTP."""
+    log = LogLines(capfd)
+    settings: dict[str, object] = {
+        "log_format": "json",
+        "access_log_enable": True,
+        "leader_timeout_ms": NEVER_MS,
+    }
+    gateway = start_gateway(tmp_path, "--workers", "2", **settings, **OPEN)
+    try:
+        wait_until(lambda: len(brokers(gateway.url)) == 2, "both are known")
+        clients = [httpx.Client(base_url=each["url"], timeout=WAIT_S) for each in brokers(gateway.url)]
+        ask_both(*(replace(gateway, client=client) for client in clients))
+    finally:
+        gateway.stop()
+    (line,) = log.requests(route="/peer/append", trace_id=TRACE)
+    assert (line["client"], line["status"], line["principal_class"]) == ("unix", 200, "gateway")
+    assert line["bytes"] > 0
+    (forwarded,) = [each for each in collector.named("forward /peer/append") if each.trace_id == TRACE]
+    led = collector.child(forwarded, "POST /peer/append")
+    commit = collector.child(led, "commit")
+    assert [each.kind for each in (forwarded, led, commit)] == [CLIENT, SERVER, INTERNAL]
+    assert line["span_id"] == led.span_id
+    assert not any(each.failed for each in (forwarded, led, commit))
 
 
 def test_a_commit_is_part_of_the_request_of_a_kafka_client_and_names_the_others(

@@ -60,7 +60,7 @@ class Other:
         write_frame(self.writer, encode_proof(proof))
 
     async def calls(self) -> list[Call]:
-        """Those of the next frame."""
+        """All of the next frame."""
         return decode_calls(await read_frame(self._reader))
 
     def answer(self, number: int, place: int, *outcomes: AppendOutcome) -> None:
