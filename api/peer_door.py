@@ -125,7 +125,7 @@ class _Connection(FrameProtocol):
             self.close()
             return
         if calls is None:
-            self.known()
+            self.greeted()
             self.send(encode_proof(target.proof))
         else:
             self._take_calls(calls)

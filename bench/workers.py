@@ -12,7 +12,7 @@ from bench.gateway import Gateway, gateways
 from bench.keyed import WARM_S, Case
 
 COUNTS = (1, 2, 4)
-CASES = (Case(1, 4, 64), Case(10, 4, 64), Case(500, 64, 16))
+CASES = (Case(1, 4, 64), Case(1, 16, 256), Case(10, 4, 64), Case(10, 16, 256), Case(500, 64, 16))
 TOPIC = "workers"
 
 

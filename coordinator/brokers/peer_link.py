@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
+from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.peer_secret import Target
 from coordinator.brokers.peer_wire import (
     ALL_PARTS,
@@ -27,6 +28,7 @@ from coordinator.brokers.peer_wire import (
 )
 from ingest.request_trace import RequestTrace
 from ingest.writer import Acks, AppendOutcome
+from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
 from log_tables.limits import MIB
@@ -119,7 +121,7 @@ class FrameProtocol(asyncio.Protocol):
         """Raises ValueError for a frame that no gateway sends: the connection ends."""
         raise NotImplementedError
 
-    def known(self) -> None:
+    def greeted(self) -> None:
         """Both sides know each other."""
         self._frame_max = FRAME_MAX_BYTES
 
@@ -257,7 +259,7 @@ class PeerLink(FrameProtocol):
                 self.end(self._unreachable("another gateway answers, or one of another root"))
                 return
             self._known = True
-            self.known()
+            self.greeted()
             self._greeted.set_result(None)
             self.flush()
             return
@@ -322,3 +324,42 @@ class PeerLink(FrameProtocol):
 
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(f"{self._name} cannot be reached ({why}); repeat the request")
+
+
+def name_of(broker: BrokerRecord) -> str:
+    """A gateway, in messages."""
+    return f"broker {broker.id}"
+
+
+class PeerLinks:
+    """The connections of one gateway to the others whose sockets are in `directory`, if there is one."""
+
+    def __init__(
+        self, brokers: Brokers, directory: Path | None, check: Callable[[BrokerRecord], Awaitable[None]]
+    ) -> None:
+        """`check` raises when a gateway will not answer any more."""
+        self._brokers, self._directory, self._check = brokers, directory, check
+        self._open: dict[int, tuple[str, PeerLink]] = {}
+
+    def find(self, broker: BrokerRecord) -> PeerLink | None:
+        """The connection to `broker`, which may be opened only now; None if it has no socket here.
+
+        Raises Unreachable as `Brokers.target_of`.
+        """
+        if self._directory is None:
+            return None
+        target = self._brokers.target_of(broker)
+        incarnation, link = self._open.get(broker.id, ("", None))
+        if link is not None and incarnation == broker.incarnation and not link.is_over:
+            return link
+        path = socket_of(self._directory, broker.url)
+        if not path.exists():
+            return None
+        asker = self._brokers.asker(target)
+        link = PeerLink(path, target, asker, name_of(broker), lambda: self._check(broker))
+        self._open[broker.id] = (broker.incarnation, link)
+        return link
+
+    async def close(self) -> None:
+        for _, link in self._open.values():
+            await link.close()

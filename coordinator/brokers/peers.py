@@ -9,8 +9,9 @@ import hmac
 import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +25,9 @@ from coordinator.brokers.peer_link import (
     WATCH_S,
     Part,
     PeerLink,
+    PeerLinks,
     is_small,
-    socket_of,
+    name_of,
 )
 from coordinator.brokers.peer_secret import Target
 from coordinator.brokers.peer_wire import decode_outcomes, encode_entries
@@ -99,8 +101,8 @@ class Peers:
         which aiohttp has read), for `server_name` if it is given, else for the host of the URL. `sockets` is
         the directory of the Unix sockets of this machine's gateways, if they have any.
         """
-        self._tracer, self._sockets = tracer, sockets
-        self._links: dict[int, tuple[str, PeerLink]] = {}
+        self._tracer = tracer
+        self._links = PeerLinks(brokers, sockets, self._check_alive)
         self._brokers, self._ssl_context, self._server_name = brokers, ssl_context, server_name or None
         self._session: aiohttp.ClientSession | None = None
 
@@ -114,8 +116,7 @@ class Peers:
         )
 
     async def close(self) -> None:
-        for _, link in self._links.values():
-            await link.close()
+        await self._links.close()
         if self._session is not None:
             await self._session.close()
 
@@ -127,7 +128,7 @@ class Peers:
         An error of the other gateway is an outcome, NotLeader too.
         """
         part = (partition, entries)
-        link = self._link(broker) if is_small([part]) else None
+        link = self._links.find(broker) if is_small([part]) else None
         if link is None:
             return await self._post_entries(broker, topic, part, acks)
         [outcomes] = await self._ask(link, broker, topic, [part], acks)
@@ -141,7 +142,7 @@ class Peers:
         Every error is an outcome.
         """
         try:
-            link = self._link(broker) if is_small(parts) else None
+            link = self._links.find(broker) if is_small(parts) else None
         except LakelogError as error:
             found: asyncio.Future[list[list[AppendOutcome]]] = asyncio.get_running_loop().create_future()
             found.set_result([[error] * len(entries) for _, entries in parts])
@@ -161,12 +162,12 @@ class Peers:
     def _ask(
         self, link: PeerLink, broker: BrokerRecord, topic: Topic, parts: Sequence[Part], acks: Acks
     ) -> "asyncio.Future[list[list[AppendOutcome]]]":
-        with ExitStack() as stack:
-            trace = stack.enter_context(self._traced(f"forward {APPEND_PATH}", broker))
-            asked = link.ask(topic, parts, acks, trace)
-            if trace is not CURRENT.get():  # it has a span
-                ended = stack.pop_all()
-                asked.add_done_callback(lambda _: ended.close())
+        trace = CURRENT.get()
+        if self._tracer is None or trace is None:
+            return link.ask(topic, parts, acks, trace)
+        span = self._tracer.begin(f"forward {APPEND_PATH}", "client", trace, {"lakelog.broker": broker.id})
+        asked = link.ask(topic, parts, acks, span.trace)
+        asked.add_done_callback(lambda done: span.end(failed=_failure(done)))
         return asked
 
     async def _post_entries(
@@ -184,25 +185,6 @@ class Peers:
                 return await answer.read()
 
         return _outcomes(broker, await self._while_alive(broker, sent()), partition, len(entries))
-
-    def _link(self, broker: BrokerRecord) -> PeerLink | None:
-        """The connection to the socket of `broker`, which may be opened only now; None if it has none on this
-        machine. Raises Unreachable as `Brokers.target_of`.
-        """
-        if self._sockets is None:
-            return None
-        target = self._brokers.target_of(broker)
-        incarnation, link = self._links.get(broker.id, ("", None))
-        if link is not None and incarnation == broker.incarnation and not link.is_over:
-            return link
-        path = socket_of(self._sockets, broker.url)
-        if not path.exists():
-            return None
-        link = PeerLink(
-            path, target, self._brokers.asker(target), _name(broker), lambda: self._check_alive(broker)
-        )
-        self._links[broker.id] = (broker.incarnation, link)
-        return link
 
     async def request_takeover(self, broker: BrokerRecord, topic: Topic, partition: int) -> None:
         """Ask `broker` to lead a partition that this gateway has just resigned. Raises NotLeader."""
@@ -320,7 +302,7 @@ class Peers:
         """Raise OutcomeUnknown when `broker` has ended, or is silent."""
         if self._brokers.is_over(broker) or await self.is_lost(broker):
             raise OutcomeUnknown(
-                f"{_name(broker)} fell silent before it answered; an idempotent producer repeats the "
+                f"{name_of(broker)} fell silent before it answered; an idempotent producer repeats the "
                 "request, others read first"
             )
 
@@ -350,11 +332,11 @@ async def _translated(broker: BrokerRecord) -> AsyncIterator[None]:
         yield
     except _NOT_SENT as error:
         raise Unreachable(
-            f"{_name(broker)} cannot be reached ({type(error).__name__}); repeat the request"
+            f"{name_of(broker)} cannot be reached ({type(error).__name__}); repeat the request"
         ) from None
     except (aiohttp.ClientError, OSError) as error:
         raise OutcomeUnknown(
-            f"{_name(broker)} did not answer ({type(error).__name__}); an idempotent producer repeats the "
+            f"{name_of(broker)} did not answer ({type(error).__name__}); an idempotent producer repeats the "
             "request, others read first"
         ) from None
 
@@ -371,11 +353,11 @@ def _check_sender(broker: BrokerRecord, target: Target, answer: aiohttp.ClientRe
         return
     if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
         raise Unreachable(
-            f"another gateway, or one of another root, answers at the URL of {_name(broker)}; repeat the "
+            f"another gateway, or one of another root, answers at the URL of {name_of(broker)}; repeat the "
             "request"
         )
     raise OutcomeUnknown(
-        f"something that is not {_name(broker)} has answered {answer.status} at its URL, and may have handed "
+        f"something that is not {name_of(broker)} has answered {answer.status} at its URL, and may have handed "
         "the request on; an idempotent producer repeats it, others read first"
     )
 
@@ -390,9 +372,19 @@ def _outcomes(broker: BrokerRecord, said: bytes, partition: int, count: int) -> 
         return outcomes * count
     if len(outcomes) != count:
         raise OutcomeUnknown(
-            f"{_name(broker)} did not answer as a gateway does; check what runs at its peer_url"
+            f"{name_of(broker)} did not answer as a gateway does; check what runs at its peer_url"
         )
     return outcomes
+
+
+def _failure(asked: "asyncio.Future[list[list[AppendOutcome]]]") -> str:
+    """Why a call was not answered, or nothing."""
+    if asked.cancelled():
+        return asyncio.CancelledError.__name__
+    outcomes = chain.from_iterable(asked.result())
+    return next(
+        (type(each).__name__ for each in outcomes if isinstance(each, OutcomeUnknown | Unreachable)), ""
+    )
 
 
 def _large(entries: Sequence[AppendRequest]) -> bool:
@@ -403,7 +395,3 @@ def _large(entries: Sequence[AppendRequest]) -> bool:
 
 def _query(topic: Topic, partition: int) -> dict[str, str]:
     return {"topic": topic.name, "topic_id": topic.topic_id, "partition": str(partition)}
-
-
-def _name(broker: BrokerRecord) -> str:
-    return f"broker {broker.id}"
