@@ -357,8 +357,8 @@ def _check_sender(broker: BrokerRecord, target: Target, answer: aiohttp.ClientRe
             "request"
         )
     raise OutcomeUnknown(
-        f"something that is not {name_of(broker)} has answered {answer.status} at its URL, and may have handed "
-        "the request on; an idempotent producer repeats it, others read first"
+        f"something that is not {name_of(broker)} has answered {answer.status} at its URL, and may have "
+        "handed the request on; an idempotent producer repeats it, others read first"
     )
 
 
