@@ -168,7 +168,7 @@ class _Append:
         self._began, self._span, self._said = timer(), self._begin_span(), 0
 
     def _begin_span(self) -> Span | None:
-        """What follows is done for the request of the call, or as one of its own."""
+        """Begin to work for the request of the call, or for one of its own."""
         given, here = self._call.trace, self._gateway
         self._trace = RequestTrace(here.request_ids.next()) if given is None else RequestTrace(*given)
         span = None
