@@ -47,11 +47,11 @@ class Buffer:
         """The room for a request whose content takes `size_bytes`."""
         return max(0, size_bytes + self.request_bytes - self.free_bytes) if size_bytes else 0
 
-    def check(self, topic: str, size_bytes: int, held_bytes: int = 0) -> None:
-        """Raise what `reserve` would raise now."""
+    def check(self, topic: str, size_bytes: int, held_bytes: int = 0, spare_bytes: int = 0) -> None:
+        """Raise what `reserve` would raise now, and when it would leave less than `spare_bytes` for all."""
         mine = self._topics[topic]
         alone = mine == held_bytes
-        full = self.used + size_bytes > self.limit_bytes
+        full = self.used + size_bytes + spare_bytes > self.limit_bytes
         if full or (not alone and mine + size_bytes > self.limit_bytes // 2):
             raise BufferFull(
                 f"the gateway holds {self.used} of {self.limit_bytes} bytes, "
@@ -91,11 +91,13 @@ class Room:
         if size_bytes > self.size_bytes:
             self.settle(size_bytes)
 
-    def check(self, size_bytes: int) -> None:
-        """Raise BufferFull when `grow` would raise it now. Announced bytes hold no room."""
+    def check(self, size_bytes: int, spare_bytes: int = 0) -> None:
+        """Raise BufferFull when `grow` would raise it now, or would leave less than `spare_bytes`. Announced
+        bytes hold no room.
+        """
         more = self._buffer.needed(size_bytes) - self._taken
         if more > 0:
-            self._buffer.check(self._topic, more, self._taken)
+            self._buffer.check(self._topic, more, self._taken, spare_bytes)
 
     @contextmanager
     def more(self, size_bytes: int) -> Iterator[None]:

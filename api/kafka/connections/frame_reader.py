@@ -112,7 +112,7 @@ class FrameReader:
         assert self._room is not None
         if self._buffer.used:
             # Half is left for what is made of frames: else they could all be there, and none be unpacked.
-            self._room.check(self._size + self._buffer.limit_bytes // 2)
+            self._room.check(self._size, self._buffer.limit_bytes // 2)
         self._room.settle(self._size)
         whole = bytearray(self._size)
         whole[: self._filled] = self._frame
