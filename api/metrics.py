@@ -21,6 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from ingest.commit_budget import CommitBudget
+from ingest.merge_debt import MergeDebt
 from log_tables.cluster.topic import is_internal
 
 TOPIC_LABELS_MAX = 1_000
@@ -206,6 +207,10 @@ class Metrics:
         ).set(budget.limit)
         self.registry.register(_Budget(budget))
 
+    def watch_debt(self, debt: MergeDebt) -> None:
+        """Report how many files wait for a merge, asked whenever the metrics are read."""
+        self.registry.register(_Debt(debt))
+
     def watch_connections(self, connections: Callable[[], int], limit: int) -> None:
         """Report how many connections there are, asked whenever the metrics are read."""
         gauge = Gauge("lakelog_connections", "Connections of clients.", registry=self.registry)
@@ -248,6 +253,32 @@ class _Budget(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         text = "The cost of commits so far: seconds of a core, or paid requests."
         yield CounterMetricFamily("lakelog_commit_budget_used", text, self._budget.used)
+
+
+class _Debt(Collector):
+    """The worst partition of each topic, as a series for each partition would be thousands."""
+
+    def __init__(self, debt: MergeDebt) -> None:
+        self._debt = debt
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return (_unmerged(),)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        worst: dict[str, int] = {}
+        for found in self._debt.found:
+            known = found.topic in worst or len(worst) < TOPIC_LABELS_MAX
+            topic = found.topic if known else OTHER_TOPICS
+            worst[topic] = max(worst.get(topic, 0), found.files)
+        family = _unmerged()
+        for topic, files in worst.items():
+            family.add_metric([topic], files)
+        yield family
+
+
+def _unmerged() -> GaugeMetricFamily:
+    text = "Segments that merges would remove, in the worst partition of the topic that is led here."
+    return GaugeMetricFamily("lakelog_unmerged_segments", text, labels=["topic"])
 
 
 class _Authentications(Collector):

@@ -87,7 +87,7 @@ def life(directory: Path, step_ms: int = STEP_MS, hours: int = HOURS) -> Iterato
     store = ClockedStore(open_store(str(directory)), clock)
     cluster = Cluster.open(store, clock)
     partition = cluster.claim(create_topic(cluster, TOPIC), 0)
-    maintenance = Maintenance(Cluster.open(store, clock), lambda _: LocalEngine(), _JOBS)
+    maintenance = Maintenance(Cluster.open(store, clock), lambda _size, _debt: LocalEngine(), _JOBS)
     values, appended = binary_array(load.values(ROUND_MS // step_ms * _RECORDS)), 0
     for minute in range(ROUND_MS // 60_000, hours * 60 + 1, ROUND_MS // 60_000):
         took = _produce(partition, values, clock, step_ms)

@@ -4,7 +4,8 @@ While one commit is in flight the next batch fills. A batch is sealed when `ling
 first record, or `batch_size` is reached, the partition's commit bucket has a token, and the budget of all
 commits has something left. A full batch does not wait for the budget: gathering would not make it cheaper.
 
-Committed transactions, hand-overs and the end of the process stand outside of the budget.
+While too many files of the partition wait for a merge, its batches gather longer (ingest/merge_debt.py).
+Committed transactions, hand-overs and the end of the process stand outside of this and of the budget.
 
 All that wait for one commit wait for one future, because to resolve and call back one for each entry costs
 more than to sequence it. So nobody awaits it directly: a task that is cancelled cancels what it awaits.
@@ -18,6 +19,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from ingest.commit_budget import CommitBucket, CommitBudget
+from ingest.merge_debt import MergeDebt
 from ingest.periodic_task import FailureLog
 from ingest.request_trace import CURRENT, RequestTrace, Span
 from log_tables.clock import Clock
@@ -111,6 +113,9 @@ class Accumulator:
         """Logs and counts those of taking what maintenance offers."""
         self.begin_commit: BeginCommit | None = None
         """Where traces are kept: begins the span of a commit."""
+        self.debt: MergeDebt | None = None
+        """Where commits gather longer while too many files wait for a merge."""
+        self._hurry, self._sealed_s = asyncio.Event(), 0.0
 
     @property
     def leading(self) -> bool:
@@ -142,6 +147,8 @@ class Accumulator:
                 batch.traces.append(trace)
         self._queued_bytes += size
         self._outside = self._outside or batch.outside
+        if self._outside:
+            self._hurry.set()
         if self._queued_bytes >= self._limits.batch_size:
             self._full.set()
         if self._outside or self._full.is_set():
@@ -155,6 +162,7 @@ class Accumulator:
         """Commit all records that wait, at once."""
         self._outside = True
         self._closing.set()
+        self._hurry.set()
         self._full.set()
         self._wait_no_longer()
         if self._drain is not None:
@@ -191,6 +199,8 @@ class Accumulator:
         linger = self._queue[0].arrived + self._limits.linger_s - self._clock.monotonic()
         await _wait(self._full, linger)
         await _wait(self._closing, self._bucket.delay_s())
+        if self.debt is not None and not self._outside:
+            await _wait(self._hurry, self.debt.pause_s(self.partition, self._sealed_s))
 
     async def _until_affordable(self) -> float:
         """Wait for the budget, if this batch has to; returns what is reserved for it."""
@@ -217,6 +227,9 @@ class Accumulator:
         if self._queued_bytes < self._limits.batch_size and not self._closing.is_set():
             self._full.clear()
         self._outside = self._closing.is_set() or any(waiting.outside for waiting in self._queue)
+        if not self._outside:
+            self._hurry.clear()
+        self._sealed_s = self._clock.monotonic()
         if batch.size_bytes:
             self._bucket.take()
         return batch

@@ -13,6 +13,7 @@ import msgspec
 from ingest.accumulator import Accumulator, BatchLimits, BeginCommit, Ticket
 from ingest.buffer import Room
 from ingest.commit_budget import CommitBucket, commit_budget
+from ingest.merge_debt import MergeDebt
 from ingest.partitioner import StickyPartitioner
 from ingest.pending_tasks import PendingTasks, shared_task
 from ingest.periodic_task import FailureLog
@@ -119,6 +120,7 @@ class Writer:
         self._cluster, self._settings, self._clock, self._committed = cluster, settings, clock, committed
         self._limits = BatchLimits(settings.linger_ms / 1000, settings.batch_size)
         self.budget = commit_budget(settings, requests_are_paid(cluster.store.url), clock)
+        self.debt = MergeDebt(settings, clock)
         self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
         self.claiming = ThreadPoolExecutor(CLAIM_THREADS, thread_name_prefix="claim")
         self._routes: WeakKeyDictionary[Topic, _TopicWriter] = WeakKeyDictionary()
@@ -179,14 +181,21 @@ class Writer:
         return await _added(self._accumulators(topic).get(partition), entry, term)
 
     def check_budget(self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]]) -> None:
-        """Raise BufferFull when commits cost too much, and appending `parts` would need more of them here.
+        """Raise BufferFull when commits cost too much, and appending `parts` would need more of them here, or
+        would go to a partition with too many unmerged segments.
 
         Internal topics and committed transactions stand outside: a poll must not wait behind produce.
         """
-        if self.budget is None or not self.budget.overdrawn or is_internal(topic.name):
+        overdrawn = self.budget is not None and self.budget.overdrawn
+        if not (overdrawn or self.debt.refuses) or is_internal(topic.name):
             return
-        if any(not entry.of_transaction and self.leads(topic, index) for index, entry in parts):
-            raise self.budget.overdrawn_error()
+        accumulators = self._accumulators(topic)
+        for index, entry in parts:
+            accumulator = None if entry.of_transaction else accumulators.get(index)
+            if accumulator is not None and accumulator.leading:
+                self.debt.check(accumulator.partition)
+                if self.budget is not None and overdrawn:
+                    raise self.budget.overdrawn_error()
 
     async def _sequence(
         self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]]
@@ -315,6 +324,7 @@ class Writer:
                     None if is_internal(topic.name) else self.budget,
                 )
                 route.accumulators[partition].failures = self._failures
+                route.accumulators[partition].debt = None if is_internal(topic.name) else self.debt
                 route.accumulators[partition].begin_commit = self._begin_commit(topic, partition)
         finally:
             del route.claims[partition]

@@ -4,8 +4,7 @@ A job rewrites, copies and compacts with functions of `log_tables` alone: worker
 Only the process that planned commits.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from log_tables.limits import MIB
@@ -57,26 +56,10 @@ class Engine(Protocol):
         """Let go of what is of use only within a run of maintenance; a next run begins with the next call."""
 
 
-EngineChoice = Callable[[int], Engine]
-"""The engine for a job that rewrites so many bytes."""
-
-
-def batches(
-    items: Iterable[Item], size: Callable[[Item], int], most_bytes: int, most_items: float = math.inf
-) -> Iterator[tuple[Item, ...]]:
-    """`items` in order, in as few parts as possible: each of up to `most_items`, and of `most_bytes` unless
-    one item alone has more.
-    """
-    part: list[Item] = []
-    room = most_bytes
-    for item in items:
-        if part and (size(item) > room or len(part) == most_items):
-            yield tuple(part)
-            part, room = [], most_bytes
-        part.append(item)
-        room -= size(item)
-    if part:
-        yield tuple(part)
+EngineChoice = Callable[[int, int], Engine]
+"""The engine for a job that rewrites so many bytes, where merges would remove so many files from the worst
+partition: the more, the less it stands back behind other processes.
+"""
 
 
 def whole(results: Sequence[Result | Failure]) -> tuple[Result, ...] | Failure:

@@ -45,10 +45,11 @@ class WorkerLost(Exception):
 class Worker:
     """A process that works at one item at a time."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, niceness: int = 0) -> None:
+        """`niceness` is added to that of this process."""
         # With the paths of this process and without its working directory: that may have a `jobs` of its own.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "jobs.local_worker", directory],
+            [sys.executable, "-P", "-m", "jobs.local_worker", directory, str(niceness)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -90,8 +91,8 @@ class Workers:
     `directory` is a scratch directory of theirs; it is removed also when this process is killed.
     """
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self, count: int, niceness: int = 0) -> None:
+        self._count, self.niceness = count, niceness
         self._scratch = TemporaryDirectory(prefix="lakelog-", ignore_cleanup_errors=True)
         self.directory = self._scratch.name
         self._places: LifoQueue[Worker | None] = LifoQueue()  # those that run work before others are started
@@ -140,7 +141,7 @@ class Workers:
         with self._lock:
             if self._ended:
                 raise WorkerLost("the workers were ended")
-            worker = Worker(self.directory)
+            worker = Worker(self.directory, self.niceness)
             self._started.append(worker)
             return worker
 
@@ -201,6 +202,10 @@ class LocalEngine:
 
     def __init__(self, count: int | None = None) -> None:
         self._count = count or min(WORKERS_MAX, _cores())
+        self.niceness = 0
+        """How far the workers stand back behind this process. Nobody may take a process forward again, so
+        other workers are started for it.
+        """
         self._workers: Workers | None = None
 
     def spread(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Failure]:
@@ -223,7 +228,9 @@ class LocalEngine:
     @contextmanager
     def _working(self) -> Iterator[Workers]:
         """The workers, which nobody waits for when this thread is interrupted."""
-        self._workers = self._workers or Workers(self._count)
+        if self._workers is not None and self._workers.niceness != self.niceness:
+            self.end_run()
+        self._workers = self._workers or Workers(self._count, self.niceness)
         try:
             yield self._workers
         except BaseException:

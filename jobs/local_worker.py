@@ -1,8 +1,9 @@
-"""A worker of the local engine: `python -m jobs.local_worker DIRECTORY`.
+"""A worker of the local engine: `python -m jobs.local_worker DIRECTORY NICENESS`.
 
 It takes (function, item) from standard input, one at a time, and answers what `attempt` gives. It ends when
 standard input does, in the middle of its work, too: so it never outlives the process that started it, which
 decides alone what a signal means. DIRECTORY is the scratch directory of that process; it goes with it.
+NICENESS is added to that of its parent.
 """
 
 import os
@@ -22,8 +23,9 @@ _OUT_OF_MEMORY_FIRST = b"500"
 """Of -1000 to 1000: when memory runs out, Linux ends a worker before its parent, or a gateway."""
 
 
-def main(directory: str) -> None:
+def main(directory: str, niceness: int) -> None:
     """Work until standard input ends."""
+    os.nice(niceness)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with suppress(OSError):
@@ -60,4 +62,4 @@ def _answer(asked: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from jobs import housekeeping, key_compaction, retention, retype, segment_compaction, tiering
 from jobs.engine import Engine, EngineChoice
 from jobs.outcome import JobOutcome
-from jobs.state import PartitionState, UnreadablePartition, fold_changed, look
+from jobs.state import PartitionState, UnreadablePartition, fold_changed, glance, look, worst_debt
 from log_tables.cluster.admin.run_log import JobRun, record_runs
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError
@@ -91,6 +91,17 @@ class Maintenance:
     def __init__(self, cluster: Cluster, choose: EngineChoice, jobs: Sequence[Job] = EVERY_RUN) -> None:
         self._cluster, self._choose, self._jobs = cluster, choose, jobs
         self._tidied: dict[str, int] = {}
+        self._debt = 0
+
+    @property
+    def debt(self) -> int:
+        """The most files that merges would have removed from one partition when that was last looked at."""
+        return self._debt
+
+    def look_at_debt(self) -> int:
+        """`debt`, looked at now. Raises what the metadata log raises when it cannot be read."""
+        self._debt = worst_debt(glance(self._cluster), self._cluster.clock.now_ms())
+        return self._debt
 
     def previews(self, topic: str | None = None) -> Iterator[tuple[str, Step, str, str]]:
         """(Job, step, sentence on what it would do, name of the engine) for all steps that are due now, as
@@ -104,7 +115,7 @@ class Maintenance:
         for job in self._jobs:
             steps = job.plan(states, self._cluster.clock.now_ms())
             size = sum(map(job.rewritten, steps))
-            engine = self._choose(size).name if size else ""
+            engine = self._choose(size, 0).name if size else ""
             for step in steps:
                 what = self._preview(job, step)
                 if what is not None:
@@ -117,31 +128,34 @@ class Maintenance:
         except LakelogError as error:
             return f"{step}: {error.message}"
 
-    def run(self, stop: Callable[[], bool] = lambda: False) -> Iterator[JobOutcome]:
-        """Run every job once, and record its outcomes; ends between two jobs when `stop` returns True.
+    def run(self, stop: Callable[[], bool] = lambda: False, hurried: bool = False) -> Iterator[JobOutcome]:
+        """Run every job once, if `hurried` only that which merges, and record its outcomes; ends between two
+        jobs when `stop` returns True. What others append meanwhile is left to the next run.
 
         A partition that fails does not keep the others: its outcome has an error, and the next run tries
         again.
         """
         used: list[Engine] = []
         try:
-            yield from self._run(stop, used)
+            jobs = [job for job in self._jobs if not hurried or job.name == segment_compaction.NAME]
+            yield from self._run(jobs, stop, used)
         finally:
             for engine in used:
                 engine.end_run()
 
-    def _run(self, stop: Callable[[], bool], used: list[Engine]) -> Iterator[JobOutcome]:
+    def _run(self, jobs: Sequence[Job], stop: Callable[[], bool], used: list[Engine]) -> Iterator[JobOutcome]:
         run, started_ms = self._cluster.clock.unique_id(), self._cluster.clock.now_ms()
         done: list[JobOutcome] = []
         reported: set[UnreadablePartition] = set()
         unrecorded: str | None = None
-        for job in self._jobs:
+        for job in jobs:
             if stop():
                 break
             now_ms = self._cluster.clock.now_ms()
             states, unreadable = look(self._cluster, self._tidied)
             self._cluster.metadata_log.make_durable()  # its settings say what is to be deleted
             steps = job.plan(states, now_ms)
+            self._debt = worst_debt(states, now_ms)
             for warning in job.warnings(states, now_ms):
                 _log.warning("%s", warning)
             used.append(self._engine(job, steps))
@@ -159,7 +173,7 @@ class Maintenance:
 
     def _engine(self, job: Job, steps: Sequence[Step]) -> Engine:
         size = sum(map(job.rewritten, steps))
-        engine = self._choose(size)
+        engine = self._choose(size, self._debt)
         if size:
             _log.info("%s rewrites %s bytes with --engine %s", job.name, f"{size:,}", engine.name)
         return engine

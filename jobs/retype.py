@@ -7,7 +7,7 @@ columns later. A topic that declares nothing is left alone: what its segments ha
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobs.engine import Engine, Failure, batches
+from jobs.engine import Engine, Failure
 from jobs.outcome import JobOutcome
 from jobs.rewrite_commit import RewriteStep, rewrite
 from jobs.state import PartitionState, store_of
@@ -18,6 +18,7 @@ from log_tables.limits import REWRITTEN_FILES_MAX
 from log_tables.segments.rewrite import RetypeTask, commit_retype, run_retype
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
+from log_tables.task import batches
 
 NAME = "retype"
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from jobs.engine import Engine, Failure, batches
+from jobs.engine import Engine, Failure
 from jobs.outcome import OVERTAKEN, JobOutcome, reason
 from jobs.state import table_of
 from log_tables.clock import timer
@@ -13,6 +13,7 @@ from log_tables.counts import counted
 from log_tables.errors import LakelogError
 from log_tables.table.snapshot import Segment
 from log_tables.table.table import Table
+from log_tables.task import batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

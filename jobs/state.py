@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import COMPACT, TopicConfig
+from log_tables.cluster.merge_plan import merge_debt
 from log_tables.cluster.topic import Topic, is_internal
 from log_tables.cluster.topic_fold import fold_partitions, fold_remote
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, TopicDeleted, UnknownTopic
@@ -72,6 +73,11 @@ class PartitionState:
         return (*there, *here.segments)
 
 
+def worst_debt(states: Iterable[PartitionState], now_ms: int) -> int:
+    """The most files that merges would remove from one partition at `now_ms`, milliseconds since 1970."""
+    return max((merge_debt(each.snapshot, each.config, now_ms) for each in states), default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class UnreadablePartition:
     """A partition whose table cannot be opened, with the reason."""
@@ -118,6 +124,14 @@ def look(
     cut_off = [UnreadablePartition(s.topic, s.partition, s.unreachable) for s in states if s.unreachable]
     stuck = [UnreadablePartition(name, 0, reason) for name, _, reason in folds if reason]
     return states, [*unreadable, *cut_off, *stuck]
+
+
+def glance(cluster: Cluster) -> list[PartitionState]:
+    """Every partition of the root that can be read, as it is now; nothing is folded. Raises as `look`."""
+    cluster.refresh(wait=True)
+    with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
+        found = [*pool.map(lambda at: _look(cluster, at[0], at[1], {}), _partitions(cluster))]
+    return [state for state in found if isinstance(state, PartitionState)]
 
 
 def fold_changed(cluster: Cluster, names: Iterable[str]) -> None:

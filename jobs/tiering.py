@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
-from jobs.engine import JOB_BYTES, Engine, Failure, batches
+from jobs.engine import JOB_BYTES, Engine, Failure
 from jobs.outcome import GONE, OVERTAKEN, JobOutcome, reason
 from jobs.retention import too_many, too_old
 from jobs.rewrite_commit import still_there
-from jobs.segment_compaction import runs
 from jobs.state import PartitionState, partition_of, remote_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.merge_plan import runs
 from log_tables.cluster.topic_fold import fold_remote
 from log_tables.counts import counted
 from log_tables.errors import LakelogError
@@ -27,6 +27,7 @@ from log_tables.limits import MIB
 from log_tables.partition.tier import CopyTask, commit_copies, release, remove_expired, run_copy
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
+from log_tables.task import batches
 
 
 class Move(Protocol):

@@ -333,6 +333,10 @@ size wait for a merge."""
 LAST_MERGE_GROWTH = 2
 """The same where nothing else fits in: such segments would wait for ever, so one more rewrite pays."""
 
+YOUNG_SEGMENTS_MAX = 250
+"""Segments of a partition that stay young: with so many newer ones, no segment waits for merge.min.age.ms.
+That lets more segments come, so that each is rewritten less often, and hundreds are as good as any number."""
+
 REWRITTEN_FILES_MAX = 1_000
 """Segments that one commit of a merge or a retype replaces, or one of a truncation or a move removes: with up
 to two actions for each, of about 500 bytes, the leader reads and checks it in some 20 ms. A compaction by key

@@ -179,6 +179,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
     if gateway.writer.budget is not None:
         gateway.metrics.watch_budget(gateway.writer.budget)
+    gateway.metrics.watch_debt(gateway.writer.debt)
     authenticator = gateway.access.authenticator
     if authenticator is not None:
         gateway.metrics.watch_authentications(lambda: authenticator.counts)

@@ -46,6 +46,10 @@ CLEAN_INTERVAL_S = 600.0
 SWEEP_INTERVAL_S = 60.0
 """How often files of deleted topics are looked for; by default they stay for a minute."""
 
+DEBT_INTERVAL_S = 1.0
+"""How often it is looked how many files wait for a merge: some microseconds for each partition, and 0.5 for
+each segment of one that has changed."""
+
 LAGS_INTERVAL_S = 5.0
 """How often the ends of partitions are looked for that groups read here and other processes write."""
 
@@ -107,6 +111,7 @@ def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog) -> list[Duty]:
         Duty("fold", fold_interval_s, folds.run, failures),
         Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), failures),
         Duty("samples", SAMPLE_S, figures.sample, failures),
+        Duty("debt", DEBT_INTERVAL_S, lambda: gateway.writer.debt.count(cluster), failures),
         Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shard_manager, cluster), failures),
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
         Duty(ROOM, ROOM_INTERVAL_S, lambda: check_room(cluster.store), failures),

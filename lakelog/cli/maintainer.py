@@ -7,11 +7,11 @@ goes to Spark.
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -29,28 +29,36 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def choice(settings: Settings) -> EngineChoice:
+def choice(settings: Settings, nice: int = 0) -> EngineChoice:
     """The engine for a job, by the number of bytes that it rewrites.
+
+    Its processes stand back by `nice` as long as no partition has unmerged_segments_urgent. Those of Spark do
+    so once they have begun to: no process may take itself forward again.
 
     Raises InvalidArgument when Spark is asked for and not installed.
     """
     check_installed(settings)
     local = LocalEngine()
 
-    def by_size(size: int) -> Engine:
+    def local_of(debt: int) -> Engine:
+        local.niceness = 0 if 0 < settings.unmerged_segments_urgent <= debt else nice
+        return local
+
+    def by_size(size: int, debt: int) -> Engine:
         if size <= settings.maintain_local_max_bytes:
-            return local
+            return local_of(debt)
         missing = _missing()
         if missing is None:
-            return _spark()
+            return _spark(nice)
         _log.warning(
             "a job rewrites %s bytes, more than maintain_local_max_bytes, by local processes: %s",
             f"{size:,}",
             missing,
         )
-        return local
+        return local_of(debt)
 
-    return {"auto": by_size, "local": lambda _: local, "spark": lambda _: _spark()}[settings.maintain_engine]
+    engines = {"auto": by_size, "local": lambda _, debt: local_of(debt), "spark": lambda *_: _spark(nice)}
+    return engines[settings.maintain_engine]
 
 
 def check_installed(settings: Settings) -> None:
@@ -74,31 +82,35 @@ def _missing() -> str | None:
     return None
 
 
-def _spark() -> Engine:
+def _spark(nice: int) -> Engine:
     from jobs.spark_engine import SparkEngine
 
-    return SparkEngine(session)
+    return SparkEngine(partial(session, nice))
 
 
 @cache
-def session() -> "SparkSession":
+def session(nice: int = 0) -> "SparkSession":
     """The one Spark session of this process, started when a job first has something for it.
 
-    Raises EngineGone when it cannot be had.
+    On Linux, its processes stand back by `nice`. Raises EngineGone when it cannot be had.
     """
     from lakelog.spark import session as made
     from lakelog.spark.session import JavaMissing, SparkMissing
 
     progress = str(sys.stderr.isatty()).lower()
-    interrupt = signal.getsignal(signal.SIGINT)
+    options = {"spark.ui.showConsoleProgress": progress, "spark.log.level": "ERROR"}
+
+    def started() -> "SparkSession":
+        if sys.platform == "linux":
+            os.nice(nice)  # there it is of a thread, and of the processes that this one starts
+        return made("lakelog maintain", **options)
+
     try:
-        spark = made(
-            "lakelog maintain", **{"spark.ui.showConsoleProgress": progress, "spark.log.level": "ERROR"}
-        )
+        # In the main thread PySpark would put a handler in the place of that of SIGINT, which ends the job.
+        with ThreadPoolExecutor(1) as pool:
+            spark = pool.submit(started).result()
     except (JavaMissing, SparkMissing) as error:
         raise EngineGone(f"{error}; or name --engine local") from None
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, interrupt)  # PySpark puts one in its place that ends the job
     return spark
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.engine import Engine, Failure, batches, whole
+from jobs.engine import Engine, Failure, whole
 from log_tables.errors import InvalidArgument
+from log_tables.task import batches
 
 
 def half(number: int) -> int:

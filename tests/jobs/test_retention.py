@@ -56,7 +56,7 @@ def test_a_run_warns_and_a_plan_is_silent(tmp_path: Path, caplog: pytest.LogCapt
     partition = topic.partitions()[1]
     partition.claim("http://here")
     append(partition, b"far", at_us=(cluster.clock.now_ms() + 400 * DAY_MS) * 1_000)
-    maintenance = Maintenance(cluster, lambda _size: no_engine, (JOBS[0],))
+    maintenance = Maintenance(cluster, lambda _size, _debt: no_engine, (JOBS[0],))
     assert [*maintenance.previews()] == []
     assert caplog.text == ""
     assert [*maintenance.run()] == []

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from jobs import segment_compaction
-from jobs.segment_compaction import runs
 from jobs.state import PartitionState
 from log_tables.clock import ManualClock
 from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.merge_plan import runs
 from log_tables.limits import MERGE_GROWTH
 from log_tables.table.snapshot import Segment
 from tests.kit import states

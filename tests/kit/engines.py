@@ -48,8 +48,8 @@ in_process, no_engine = InProcess(), NoEngine()
 
 
 def always(engine: Engine) -> EngineChoice:
-    """`engine`, however many bytes there are."""
-    return lambda _: engine
+    """`engine`, whatever there is to do."""
+    return lambda _size, _debt: engine
 
 
 @pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])

@@ -27,6 +27,11 @@ _log = logging.getLogger(__name__)
 _DURATION = re.compile(r"([0-9]{1,9})(s|m|h)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _FAILED = 1
+GLANCE_S = 5.0
+"""How often it is looked between two runs how many files wait for a merge: a busy partition makes 250."""
+
+GLANCE_PAUSES = 100
+"""So many times as long as a look took is the pause after it, if that is more."""
 
 
 def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
@@ -55,7 +60,14 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
         int | None, typer.Option(help="Serve /metrics on this port.", min=0, max=65_535)
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="The address of /metrics.")] = "127.0.0.1",
-    nice: Annotated[int, typer.Option(help="How far to stand back behind others.", min=0, max=19)] = 10,
+    nice: Annotated[
+        int,
+        typer.Option(
+            help="How far the rewrites stand back behind others, while few files wait for a merge.",
+            min=0,
+            max=19,
+        ),
+    ] = 10,
     with_stdin: Annotated[
         bool,
         typer.Option(
@@ -83,12 +95,13 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     log_to_stderr(settings.log_level, settings.log_format)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     from jobs.maintenance import Maintenance, jobs_named
+    from jobs.segment_compaction import NAME as MERGE
     from lakelog.cli.maintainer import choice
     from log_tables.cluster.admin.remote_admin import set_remote_root
+    from log_tables.store.store import requests_are_paid
 
-    jobs, choose = jobs_named(job), choice(settings)
+    jobs, choose = jobs_named(job), choice(settings, nice)
     cluster = _open(settings)
-    os.nice(nice)
     if settings.remote_root and not dry_run:
         set_remote_root(cluster, settings.remote_root)
     maintenance = Maintenance(cluster, choose, jobs)
@@ -100,10 +113,8 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
         runner = _Runner(maintenance, cluster, stopping, _report(json, settings.log_format), metrics)
         if interval_s is None:
             raise typer.Exit(_FAILED if runner.run() else 0)
-        due_s = timer()
-        while not stopping.wait(max(0.0, due_s - timer())):
-            due_s = timer() + interval_s
-            runner.run()
+        glances = not requests_are_paid(settings.data) and any(each.name == MERGE for each in jobs)
+        runner.repeat(interval_s, settings.unmerged_segments_urgent if glances else 0)
 
 
 def seconds(text: str) -> float:
@@ -181,8 +192,35 @@ class _Runner:
         self._maintenance, self._cluster, self._stopping = maintenance, cluster, stopping
         self._report, self._metrics = report, metrics
 
-    def run(self) -> bool:
-        """One run; returns whether anything failed. The next run tries again.
+    def repeat(self, interval_s: float, urgent: int) -> None:
+        """A run at least every `interval_s` seconds, and one that merges as soon as a partition has `urgent`
+        files that merges would remove (0: none), until it is to stop.
+
+        Between the runs that is looked at; the looks take a hundredth of the time. Raises as `run`.
+        """
+        due_s, pause_s = timer(), 0.0
+        while not self._stopping.wait(pause_s):
+            began, spent_s = timer(), 0.0
+            if began >= due_s:
+                due_s = began + interval_s
+                self.run()
+            elif urgent:
+                late = self._debt() >= urgent
+                spent_s = timer() - began
+                if late:
+                    self.run(hurried=True)
+            pause_s = max(0.0, due_s - timer())
+            if urgent:
+                pause_s = min(pause_s, max(GLANCE_S, GLANCE_PAUSES * spent_s))
+
+    def _debt(self) -> int:
+        try:
+            return self._maintenance.look_at_debt()
+        except LakelogError:
+            return 0  # the next run says why
+
+    def run(self, hurried: bool = False) -> bool:
+        """One run, of merges alone if `hurried`; returns whether anything failed. The next run tries again.
 
         Raises typer.Exit when its engine cannot be had, or not again in this process.
         """
@@ -192,7 +230,7 @@ class _Runner:
         from jobs.engine import EngineGone
 
         try:
-            for outcome in self._maintenance.run(self._stopping.is_set):
+            for outcome in self._maintenance.run(self._stopping.is_set, hurried):
                 outcomes.append(outcome)
                 self._tell(outcome)
         except LakelogError as raised:

