@@ -7,8 +7,9 @@ many records, and beyond `unmerged_segments_max` it takes no more records. Inter
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import floor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import floor, inf
 
 from ingest.buffer import RETRY_AFTER_S
 from ingest.commit_budget import GATHER_MAX_S
@@ -17,13 +18,14 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.merge_plan import merge_debt
 from log_tables.cluster.topic import Topic
-from log_tables.errors import BufferFull
+from log_tables.errors import BufferFull, LakelogError
 from log_tables.partition.partition import Partition
 
 _log = logging.getLogger(__name__)
 
 RECOUNT_S = 30.0
-"""How old a count may become while the table changes: segments also become old enough for a merge."""
+"""How old a count may become while the table changes, or its segments become old enough for a merge; and how
+often it is looked whether the files of a large debt have been merged."""
 
 _CHANGED = 8
 """Without one segment in so many more or fewer, a count stays: so each is looked at some eight times while a
@@ -40,7 +42,7 @@ _CLOSE = 0.05
 @dataclass(frozen=True, slots=True)
 class PartitionDebt:
     """The debt of one partition: `files` that merges would remove, as counted at `counted_s` (monotonic),
-    when the table had `version` and so many `segments`.
+    when the table had `version` and so many `segments`, none of them too young for a merge if `settled`.
     """
 
     topic: str
@@ -48,12 +50,14 @@ class PartitionDebt:
     files: int
     version: int
     segments: int
+    settled: bool
     counted_s: float
 
     def stands(self, version: int, segments: int, now_s: float) -> bool:
         """Whether it is still about right."""
         few = abs(segments - self.segments) * _CHANGED <= self.segments
-        return few and (version == self.version or now_s - self.counted_s < RECOUNT_S)
+        same = version == self.version and self.settled
+        return few and (same or now_s - self.counted_s < RECOUNT_S)
 
 
 class MergeDebt:
@@ -63,6 +67,8 @@ class MergeDebt:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._gather, self._max = settings.unmerged_segments_gather, settings.unmerged_segments_max
+        bounds = (settings.unmerged_segments_urgent, self._gather, self._max)
+        self._many = min(filter(None, bounds), default=inf)
         self._rate, self._clock = settings.commits_per_second_max, clock
         self._found: dict[str, PartitionDebt] = {}
         self._refused: frozenset[str] = frozenset()
@@ -127,12 +133,25 @@ class MergeDebt:
     def _count(
         self, topic: Topic, number: int, partition: Partition, known: PartitionDebt | None
     ) -> PartitionDebt:
-        snapshot, now_s = partition.snapshot, self._clock.monotonic()
+        now_s, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        if known is not None and self._may_be_paid(partition, known, now_s):
+            with suppress(LakelogError):  # whoever reads or writes the partition next says why
+                partition.refresh()
+            known = replace(known, counted_s=now_s)
+        snapshot, youngest_ms = partition.snapshot, now_ms - topic.config.merge_min_age_ms
         version, segments = snapshot.version, len(snapshot.segments)
         if known is not None and known.stands(version, segments, now_s):
             return known
-        files = merge_debt(snapshot, topic.config, self._clock.now_ms())
-        return PartitionDebt(topic.name, number, files, version, segments, now_s)
+        files = merge_debt(snapshot, topic.config, now_ms)
+        settled = not segments or snapshot.segments[-1].modification_time <= youngest_ms
+        return PartitionDebt(topic.name, number, files, version, segments, settled, now_s)
+
+    def _may_be_paid(self, partition: Partition, known: PartitionDebt, now_s: float) -> bool:
+        """Whether to look for a merge. A leader reads of it when it commits next, and it may be that it does
+        not commit: nobody sends anything, or it is in so much debt that all is refused.
+        """
+        refused = partition.directory in self._refused
+        return refused or (known.files >= self._many and now_s - known.counted_s >= RECOUNT_S)
 
     def _tell(self) -> None:
         """Say in the log which partitions have come to wait for maintenance, once for each."""

@@ -54,6 +54,7 @@ FIRES: dict[str, Series] = {
         f"lakelog_commit_budget_used_total{{{ON}}}": "0+60x120",
         f"lakelog_commit_budget_limit{{{ON}}}": "1x120",
     },
+    "LakelogUnmergedSegments": {f'lakelog_unmerged_segments{{topic="t",{ON}}}': "0x60 4001x60"},
     "LakelogConnectionsFull": {
         f"lakelog_connections{{{ON}}}": "95x120",
         f"lakelog_connections_limit{{{ON}}}": "100x120",
@@ -100,6 +101,7 @@ QUIET: dict[str, Series] = {
         f"lakelog_transactions_applied_total{{{ON}}}": "0+99x120",
     },
     "a topic has as many segments as a day ago": {f'lakelog_segments{{topic="t",{ON}}}': "20000x160"},
+    "merges keep up": {f'lakelog_unmerged_segments{{topic="t",{ON}}}': "0x60 3900x60"},
     "maintenance runs": {
         f"up{{{MAINTENANCE}}}": "1x120",
         f"lakelog_maintenance_last_success_timestamp_seconds{{{MAINTENANCE}}}": "0+60x120",

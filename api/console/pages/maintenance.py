@@ -17,6 +17,7 @@ from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import Here
 from coordinator.access.caller import Caller
+from ingest.merge_debt import PartitionDebt
 from log_tables.cluster.admin.run_log import JobRun, recent_runs
 from log_tables.cluster.topic import is_internal
 from log_tables.errors import NotFound
@@ -79,6 +80,7 @@ async def maintenance(
         "steps": steps,
         "between_s": _usual_s([run.started_ms for run in runs]),
         "interval_ms": here.settings.maintain_interval_ms,
+        "debt": max(_debts(here, asked), key=lambda debt: debt.files, default=None),
     }
     return render(request, "maintenance.html", values, asked)
 
@@ -108,6 +110,10 @@ def _rows(here: Gateway, before: int | None, count: int) -> tuple[list[tuple[int
     """`recent_runs`. The first run makes their topic, of which this gateway may not know yet."""
     here.cluster.refresh()
     return recent_runs(here.cluster, before, count)
+
+
+def _debts(here: Gateway, asked: Caller) -> list[PartitionDebt]:
+    return [debt for debt in here.writer.debt.found if _is_visible(debt.topic, asked)]
 
 
 async def _plan(request: Request, asked: Caller) -> MaintenancePlan:

@@ -23,6 +23,7 @@ from api.requests.route_gateway import Here
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.cluster.group_log import SPARK_METADATA
+from log_tables.cluster.merge_plan import merge_debt
 from log_tables.errors import LakelogError, UnknownPartition
 from log_tables.partition.partition import Partition
 from log_tables.segments.segment import RowGroup
@@ -127,6 +128,9 @@ async def partition(
             "plan": due,
             "steps": steps,
             "sees_cluster": _sees_cluster(asked),
+            "unmerged": _unmerged(here, topic, found.here),
+            "gather": here.settings.unmerged_segments_gather,
+            "most_unmerged": here.settings.unmerged_segments_max,
             **_drawn(found, place, [*_points(found.whole, groups, place)], steps, here.clock.now_ms()),
         }
         return render(request, "partition.html", values, asked)
@@ -210,6 +214,12 @@ def _find(here: Gateway, topic: str, number: int, place: PartitionQuery) -> _Fou
         return _Found(snapshot, whole, away, leader, selected, record)
 
     return with_partition(here, topic, number, read)
+
+
+def _unmerged(here: Gateway, topic: str, snapshot: Snapshot) -> int:
+    """How many segments merges would remove now; 0 of a topic that was deleted a moment ago."""
+    known = here.cluster.cached_topic(topic)
+    return 0 if known is None else merge_debt(snapshot, known.config, here.clock.now_ms())
 
 
 def _joined(log: Partition, snapshot: Snapshot) -> tuple[Snapshot, str]:
