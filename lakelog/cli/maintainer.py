@@ -141,6 +141,7 @@ class Maintainer:
             *("--data", settings.data, "--every", f"{every_s}s"),
             *("--engine", settings.maintain_engine),
             *("--set", f"maintain_local_max_bytes={int(settings.maintain_local_max_bytes)}"),
+            *("--set", f"unmerged_segments_urgent={settings.unmerged_segments_urgent}"),
             *("--set", f"log_level={settings.log_level}", "--set", f"log_format={settings.log_format}"),
             *(("--remote-root", settings.remote_root) if settings.remote_root else ()),
         ]

@@ -50,6 +50,10 @@ def end_itself(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
 
+def niceness(_: int) -> int:
+    return os.nice(0)
+
+
 def process_id(_: int) -> int:
     return os.getpid()
 
@@ -88,6 +92,13 @@ def test_an_item_that_ends_its_worker_fails_with_how_that_ended(local: LocalEngi
     assert ended == Failure(said)
     (killed,) = local.spread(end_itself, [signal.SIGKILL])
     assert "killed, as it is when memory runs out" in str(killed)
+
+
+def test_workers_stand_back_as_far_as_is_said_and_come_forward_again(local: LocalEngine) -> None:
+    here = os.nice(0)
+    for back in (3, 0, 5):
+        local.niceness = back
+        assert local.spread(niceness, [0]) == [here + back]
 
 
 def test_what_a_task_prints_is_no_answer(local: LocalEngine, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -10,17 +11,19 @@ from pathlib import Path
 import pytest
 
 from jobs import housekeeping, key_compaction
-from jobs.engine import Engine
+from jobs.engine import Engine, Failure
 from jobs.maintenance import JOBS, Job, Maintenance, jobs_named
 from jobs.outcome import OVERTAKEN, JobOutcome
-from log_tables.clock import ManualClock
+from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.admin.sweep import sweep
 from log_tables.cluster.admin.topic_admin import alter_topic, create_topic, delete_topic
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.root import fsck
 from log_tables.sql.query import query
+from log_tables.store.store import open_store
 from log_tables.testing import (
     Crash,
     Fault,
@@ -34,7 +37,7 @@ from log_tables.testing import (
 from log_tables.testing import (
     Failure as Fails,
 )
-from tests.kit.engines import always, in_process
+from tests.kit.engines import InProcess, Item, Result, always, in_process
 from tests.kit.groups import commit
 from tests.kit.killed import killed
 from tests.kit.maintenance import (
@@ -50,7 +53,7 @@ from tests.kit.maintenance import (
     newest_of_each_key,
     run,
 )
-from tests.kit.partitions import append
+from tests.kit.partitions import append, append_each
 
 
 @pytest.fixture
@@ -116,6 +119,37 @@ def test_a_run_that_is_stopped_ends_between_two_jobs(root: Root) -> None:
     assert by_job(done) == {"retention": {OLD}}
     assert errors(run(root.opened())) == {}
     root.check_done()
+
+
+def test_what_a_producer_appends_during_a_run_is_left_to_the_next(tmp_path: Path) -> None:
+    cluster = Cluster.open(open_store(tmp_path), SystemClock())
+    partition = cluster.claim(create_topic(cluster, "t", 1, {"merge.min.age.ms": "0"}), 0)
+    append_each(partition, [b"x"] * 8)
+
+    class Beside(InProcess):
+        """A producer is as fast as the workers are: ten files come for each merge."""
+
+        def spread(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Failure]:
+            append_each(partition, [b"y"] * 10 * len(items))
+            return super().spread(function, items)
+
+    def merged() -> list[tuple[int, int]]:
+        opened = Cluster.open(cluster.store, cluster.clock, create=False)
+        return [(each.files_before, each.files_after) for each in run(opened, Beside())]
+
+    assert merged() == [(8, 1)]
+    assert len(partition.refresh().segments) == 11
+    assert merged() == [(11, 1)]
+    assert partition.high_watermark == 28
+    assert fsck.check(cluster.store).problems == []
+
+
+def test_a_hurried_run_merges_and_does_nothing_else(root: Root) -> None:
+    maintenance = Maintenance(root.opened(), always(in_process))
+    assert by_job([*maintenance.run(hurried=True)]) == {"segment_compaction": {PLAIN, OLD, KEYED, TYPED}}
+    assert maintenance.debt > 0
+    assert maintenance.look_at_debt() == 0
+    root.check_readable()
 
 
 # What fails, fails alone.

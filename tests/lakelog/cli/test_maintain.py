@@ -19,12 +19,16 @@ from ingest.settings import load_settings
 from lakelog.cli import app
 from lakelog.cli.commands.maintain import seconds
 from lakelog.cli.maintainer import RESTARTS, Maintainer, next_pause_s
-from log_tables.clock import Backoff
+from log_tables.clock import Backoff, SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
+from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
+from log_tables.store.store import open_store
 from tests.kit.cli import FAILED, USAGE, lines, printed, wrong
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.maintenance import Root, errors
 from tests.kit.maintenance import run as run_all
+from tests.kit.partitions import append_each
 from tests.kit.processes import alive, command, descendants
 from tests.kit.support import ROOT, WAIT_S, exit_code, wait_until
 
@@ -270,6 +274,23 @@ def test_a_program_that_waits_for_what_was_done_hears_of_it_at_once(root: Root) 
         line = process.stdout.readline() if readable else b""
         process.kill()
     assert line.startswith(b'{"job": "retention", "topic": "old"')
+
+
+def test_files_that_come_fast_are_merged_before_the_next_run_is_due(tmp_path: Path) -> None:
+    """Also where other jobs have something to do, which they do in their turn."""
+    cluster = Cluster.open(open_store(tmp_path), SystemClock())
+    keyed = create_topic(cluster, "keyed", 1, {"cleanup.policy": "compact", "merge.min.age.ms": "0"})
+    words = ["--data", str(tmp_path), "--every", "1h", "--set", "unmerged_segments_urgent=6"]
+    starting = [sys.executable, "-m", "lakelog", "maintain", *words]
+    with subprocess.Popen(starting, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            said(process, "changed in")
+            append_each(cluster.claim(keyed, 0), [b"x"] * 8)
+            said(process, "segment_compaction keyed-0: 8 files to 1")
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("1 partition changed")
+        finally:
+            process.kill()
 
 
 def test_it_is_measured(scheduler: "subprocess.Popen[str]") -> None:
