@@ -102,7 +102,8 @@ SETTINGS = {
         Setting(
             "merge.min.age.ms",
             "60000",
-            "The age from which a segment may be merged or moved, in milliseconds.",
+            "The age from which a segment may be merged or moved, in milliseconds. One with "
+            "250 newer ones is merged at any age.",
         ),
         Setting(
             "compaction.file.delete.delay.ms",
