@@ -15,6 +15,7 @@ from log_tables.store.store import open_store
 from tests.kit.browser import visitor
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.secured import Secured, acl, bearer
+from tests.kit.support import wait_until
 
 HTML = {"Accept": "text/html"}
 HOSTILE = "<script>alert(1)</script>\u202egpj\x1b[31m " + "x" * 5_000
@@ -43,7 +44,7 @@ def record(data: Path | str) -> None:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """A topic with something to merge, and two runs."""
     data = tmp_path_factory.mktemp("maintenance")
-    with running_gateway(data, linger_ms=0) as running:
+    with running_gateway(data, linger_ms=0, unmerged_segments_gather=5) as running:
         running.create_topic("flights", merge_min_age_ms="0")
         for number in range(6):
             running.produce("flights", number, partition=0)
@@ -86,6 +87,14 @@ def test_older_runs_are_reached_by_pages(gateway: RunningGateway) -> None:
     assert "8.0 KiB → 2.0 KiB" in run
 
 
+def test_the_partition_with_most_unmerged_segments_is_named_and_warns(gateway: RunningGateway) -> None:
+    said = "Most unmerged segments 5 flights-0, of the partitions that this gateway leads"
+    wait_until(lambda: said in text_of(gateway.client, "/console/maintenance"), "it is counted")
+    page = text_of(gateway.client, "/console/topics/flights/partitions/0")
+    assert "merges would remove 5" in page
+    assert "It has 5 unmerged segments: from 5 on its commits gather longer." in page
+
+
 def test_topics_that_the_reader_may_not_describe_are_neither_shown_nor_counted(tmp_path: Path) -> None:
     secured = Secured(tmp_path / "data")
     admin, reader = secured.key(), secured.key("User:reader")
@@ -96,17 +105,20 @@ def test_topics_that_the_reader_may_not_describe_are_neither_shown_nor_counted(t
         gateway.client.headers.update(bearer(admin))
         for topic in ("flights", "secret"):
             gateway.create_topic(topic, merge_min_age_ms="0")
-            for number in range(6):
+            for number in range(6 if topic == "flights" else 9):
                 gateway.produce(topic, number, partition=0)
         assert "No run of maintenance has changed anything" in text_of(gateway.client, "/console/maintenance")
         assert gateway.client.get("/console/maintenance/runs/none", headers=HTML).status_code == 404
         record(tmp_path / "data")
         everything = text_of(gateway.client, "/console/maintenance", plan=1)
         assert "secret" in everything
+        most = "Most unmerged segments 8 secret-0"
+        wait_until(lambda: most in text_of(gateway.client, "/console/maintenance"), "all are counted")
         assert "retention" in everything
         with httpx.Client(base_url=gateway.url, headers=bearer(reader), timeout=60) as client:
             said = text_of(client, "/console/maintenance", plan=1)
             assert "flights" in said
+            assert "Most unmerged segments 5 flights-0" in said
             assert "segment_compaction" in said
             for page in (said, text_of(client, "/console/maintenance/runs/second", **{"from": 2})):
                 assert "secret" not in page
