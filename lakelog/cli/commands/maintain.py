@@ -191,24 +191,27 @@ class _Runner:
     ) -> None:
         self._maintenance, self._cluster, self._stopping = maintenance, cluster, stopping
         self._report, self._metrics = report, metrics
+        self._changed = 0
 
     def repeat(self, interval_s: float, urgent: int) -> None:
         """A run at least every `interval_s` seconds, and one that merges as soon as a partition has `urgent`
         files that merges would remove (0: none), until it is to stop.
 
-        Between the runs that is looked at; the looks take a hundredth of the time. Raises as `run`.
+        Between the runs that is looked at; the looks take a hundredth of the time. If such a run can remove
+        none, the next one waits for its time. Raises as `run`.
         """
-        due_s, pause_s = timer(), 0.0
+        due_s, pause_s, helps = timer(), 0.0, True
         while not self._stopping.wait(pause_s):
             began, spent_s = timer(), 0.0
             if began >= due_s:
-                due_s = began + interval_s
+                due_s, helps = began + interval_s, True
                 self.run()
-            elif urgent:
+            elif urgent and helps:
                 late = self._debt() >= urgent
                 spent_s = timer() - began
                 if late:
                     self.run(hurried=True)
+                    helps = self._changed > 0
             pause_s = max(0.0, due_s - timer())
             if urgent:
                 pause_s = min(pause_s, max(GLANCE_S, GLANCE_PAUSES * spent_s))
@@ -243,6 +246,7 @@ class _Runner:
             error = raised
             _log.exception("the run ended early")
         failed = error is not None or any(outcome.failed for outcome in outcomes)
+        self._changed = sum(not outcome.error for outcome in outcomes)
         if self._metrics is not None:
             self._metrics.run_done(failed, timer() - began, SystemClock().now_ms() / 1000)
         self._report.done(len(outcomes), timer() - began)

@@ -1,4 +1,4 @@
-"""A partition with too many unmerged segments, at each door: its producers hear backpressure until a merge."""
+"""A partition with too many unmerged segments: at each door its producers hear backpressure until a merge."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
