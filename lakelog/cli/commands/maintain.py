@@ -30,8 +30,8 @@ _FAILED = 1
 GLANCE_S = 5.0
 """How often it is looked between two runs how many files wait for a merge: a busy partition makes 250."""
 
-GLANCE_PAUSES = 100
-"""So many times as long as a look took is the pause after it, if that is more."""
+GLANCE_S_PER_PARTITION = 0.03
+"""The same for each partition, where there are many: to look at an idle one takes a hundredth of that."""
 
 
 def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
@@ -197,24 +197,24 @@ class _Runner:
         """A run at least every `interval_s` seconds, and one that merges as soon as a partition has `urgent`
         files that merges would remove (0: none), until it is to stop.
 
-        Between the runs that is looked at; the looks take a hundredth of the time. If such a run can remove
-        none, the next one waits for its time. Raises as `run`.
+        Between the runs that is looked at. If such a run can remove none, the next one waits for its time.
+        Raises as `run`.
         """
         due_s, pause_s, helps = timer(), 0.0, True
         while not self._stopping.wait(pause_s):
-            began, spent_s = timer(), 0.0
-            if began >= due_s:
-                due_s, helps = began + interval_s, True
+            if timer() >= due_s:
+                due_s, helps = timer() + interval_s, True
                 self.run()
-            elif urgent and helps:
-                late = self._debt() >= urgent
-                spent_s = timer() - began
-                if late:
-                    self.run(hurried=True)
-                    helps = self._changed > 0
+            elif urgent and helps and self._debt() >= urgent:
+                self.run(hurried=True)
+                helps = self._changed > 0
             pause_s = max(0.0, due_s - timer())
             if urgent:
-                pause_s = min(pause_s, max(GLANCE_S, GLANCE_PAUSES * spent_s))
+                pause_s = min(pause_s, self._glance_pause_s())
+
+    def _glance_pause_s(self) -> float:
+        partitions = sum(topic.partition_count for topic in self._cluster.topics(include_internal=True))
+        return max(GLANCE_S, GLANCE_S_PER_PARTITION * partitions)
 
     def _debt(self) -> int:
         try:
