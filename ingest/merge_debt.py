@@ -137,7 +137,9 @@ class MergeDebt:
         if known is not None and self._may_be_paid(partition, known, now_s):
             with suppress(LakelogError):  # whoever reads or writes the partition next says why
                 partition.refresh()
-            known = replace(known, counted_s=now_s)
+            # A merge that was found counts, however few files it removes: else nobody would be let in again.
+            same = partition.snapshot.version == known.version
+            known = replace(known, counted_s=now_s) if same else None
         snapshot, youngest_ms = partition.snapshot, now_ms - topic.config.merge_min_age_ms
         version, segments = snapshot.version, len(snapshot.segments)
         if known is not None and known.stands(version, segments, now_s):

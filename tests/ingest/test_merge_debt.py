@@ -20,6 +20,7 @@ from log_tables.errors import BufferFull
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
 from log_tables.record import Record, input_batch
+from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.store.store import open_store
 from tests.kit.clocked_loop import ClockedLoop
 from tests.kit.maintenance import run as run_jobs
@@ -71,6 +72,18 @@ def test_a_merge_pays_the_debt(cluster: Cluster, clock: ManualClock) -> None:
     clock.advance(int(RECOUNT_S * 1000))
     debt.count(cluster)
     assert debt.of(partition.directory) == 0
+
+
+def test_a_partition_is_let_in_again_by_the_merge_of_a_few_files(cluster: Cluster) -> None:
+    partition = led(cluster, "t", 33)
+    debt = counted(cluster, unmerged_segments_max=32)
+    assert debt.refuses
+    inputs = partition.snapshot.segments[:2]
+    made = merge(cluster.store, partition.directory, inputs, "zstd", cluster.clock)
+    assert commit_merge(Partition(cluster.store, partition.directory, cluster.clock).table, inputs, made)
+    debt.count(cluster)
+    assert debt.of(partition.directory) == 31
+    assert not debt.refuses
 
 
 def test_a_debt_is_counted_when_its_files_are_old_enough_though_nothing_comes(
