@@ -5,6 +5,7 @@
 
 import os
 import signal
+from functools import partial
 
 from jobs.engine import EngineGone
 from jobs.spark_engine import SparkEngine
@@ -12,10 +13,12 @@ from lakelog.cli.commands.maintain import _stopping
 from lakelog.cli.common import print_json
 from lakelog.cli.maintainer import session
 
+STAND_BACK = 3
+
 
 def main() -> None:
     done: object
-    group = os.getpgrp()
+    group, start = os.getpgrp(), partial(session, STAND_BACK)
 
     def interrupted(item: int) -> int:
         if item == 0:
@@ -24,17 +27,20 @@ def main() -> None:
 
     with _stopping(False) as stopping:
         try:
-            done = SparkEngine(session).spread(interrupted, [0, 1, 2])
+            done = SparkEngine(start).spread(interrupted, [0, 1, 2])
         except KeyboardInterrupt:
             done = "interrupted"
-        spark = session()
+        (back,) = SparkEngine(start).spread(os.nice, [0])
+        spark = start()
         assert spark.sparkContext._jsc is not None
         spark.sparkContext._jsc.sc().stop()
         try:
             gone = f"{SparkEngine(lambda: spark).spread(str, [0, 1])}"
         except EngineGone as error:
             gone = str(error)
-        print_json({"done": done, "stopping": stopping.is_set(), "gone": gone})
+        here = os.nice(0)
+        niceness = {"asked": STAND_BACK, "niceness": [here, back]}
+        print_json({"done": done, "stopping": stopping.is_set(), "gone": gone, **niceness})
 
 
 if __name__ == "__main__":
