@@ -44,6 +44,8 @@ _OK = 200
 _CLIENT = "unix"
 """The address of who asks, in the access log."""
 
+_FAILED = OutcomeUnknown("the gateway failed while it committed; read before you repeat")
+
 _log = logging.getLogger(__name__)
 
 
@@ -56,11 +58,14 @@ class PeerDoor:
         self.connections: set[_Connection] = set()
 
     async def start(self) -> None:
-        """Listen. Raises OSError."""
-        self._path.unlink(missing_ok=True)  # of a process that was killed
+        """Listen; if that fails, as where something has removed the directory, others ask by HTTP."""
         made = partial(_Connection, self._gateway, self.connections)
-        self._server = await asyncio.get_running_loop().create_unix_server(made, str(self._path))
-        self._path.chmod(_OWNERS)
+        try:
+            self._path.unlink(missing_ok=True)  # of a process that was killed
+            self._server = await asyncio.get_running_loop().create_unix_server(made, str(self._path))
+            self._path.chmod(_OWNERS)
+        except OSError as error:
+            _log.warning("other workers reach this one by HTTP only (%s)", error.strerror or error)
 
     async def close(self) -> None:
         """Listen no longer; what was asked has its answer, or is unknown."""
@@ -110,7 +115,14 @@ class _Connection(FrameProtocol):
     def _admit(self, calls: list[Call] | None) -> None:
         """Look once more who asks, before the next frame; then answer the hello, or what is asked."""
         self.hold()
-        self._tasks.start(self._admitted(calls))
+        self._tasks.start(self._admitted_or_closed(calls))
+
+    async def _admitted_or_closed(self, calls: list[Call] | None) -> None:
+        try:
+            await self._admitted(calls)
+        except BaseException:
+            self.abort()  # who asks hears that the rest is unknown
+            raise
 
     async def _admitted(self, calls: list[Call] | None) -> None:
         brokers, target = self._gateway.brokers, self._target
@@ -189,15 +201,22 @@ class _Append:
             topic = self._topic(given)
         except LakelogError as error:
             drop_frames(error)
-            self._answer(ALL_PARTS, [error])
-            self._end()
+            self._refuse(error)
+            return
+        except Exception:  # noqa: BLE001 -- as in `_append`
+            _log.exception("records of %s that another gateway has sent were not taken", call.topic)
+            self._refuse(_FAILED)
             return
         for place, ((partition, _), entries) in enumerate(zip(call.parts, given, strict=True)):
             tickets = [] if topic is None else self._sequenced(topic, partition, entries)
             if tickets and len(tickets) == len(entries) and len({id(done) for _, done in tickets}) == 1:
                 self._await(place, partition, tickets)
             else:
-                self._tasks.start(self._append(place, partition, entries, tickets))
+                self._tasks.start(self._append(place, topic, entries, tickets))
+
+    def _refuse(self, error: LakelogError) -> None:
+        self._answer(ALL_PARTS, [error])
+        self._end()
 
     def _hold(self, size_bytes: int) -> None:
         self._room.settle(self._room.size_bytes + size_bytes)
@@ -240,20 +259,40 @@ class _Append:
         self._settled()
 
     async def _append(
-        self, place: int, partition: int, entries: Sequence[AppendRequest], tickets: Sequence[Ticket]
+        self, place: int, topic: Topic | None, entries: Sequence[AppendRequest], tickets: list[Ticket]
     ) -> None:
         """Append those of `entries` that have no ticket, and answer when all are as `acks` says."""
-        call, rest = self._call, entries[len(tickets) :]
-        at = TopicIdPartition(call.topic, call.topic_id, partition)
+        (partition, _), rest = self._call.parts[place], entries[len(tickets) :]
         size = sum(entry.size_bytes + PART_BYTES for entry in rest)
         try:
             with self._room.part(size) as own:
-                outcomes = await append_entries(self._gateway, at, rest, self._acks, own) if rest else []
-            if tickets:
-                await asyncio.wait([done for _, done in tickets])
+                if topic is not None and tickets:
+                    outcomes = await self._go_on(topic, partition, rest, tickets)
+                else:
+                    at = TopicIdPartition(self._call.topic, self._call.topic_id, partition)
+                    outcomes = await append_entries(self._gateway, at, rest, self._acks, own)
+                if tickets:
+                    await asyncio.wait([done for _, done in tickets])
             self._answer(place, [*(_outcome(partition, each) for each in tickets), *outcomes])
+        except Exception:  # noqa: BLE001 -- it is logged, and who asks would wait for ever
+            _log.exception("records of %s that another gateway has sent may be lost", self._call.topic)
+            self._answer(place, [_FAILED])
         finally:
             self._settled()
+
+    async def _go_on(
+        self, topic: Topic, partition: int, rest: Sequence[AppendRequest], tickets: list[Ticket]
+    ) -> list[AppendOutcome]:
+        """Sequence `rest` in the term of those before it, which have `tickets`: in another one it could be
+        appended without those. Returns the outcomes of what is refused; others have tickets then.
+        """
+        term = tickets[0][0].term
+        for place, entry in enumerate(rest):
+            try:
+                tickets.append(await self._gateway.writer.sequence(topic, partition, entry, term))
+            except LakelogError as error:
+                return [error] * (len(rest) - place)
+        return []
 
     def _answer(self, place: int, outcomes: Sequence[AppendOutcome]) -> None:
         encoded = encode_part_outcomes(self._call.number, place, outcomes)
@@ -283,4 +322,4 @@ def _outcome(partition: int, ticket: Ticket) -> AppendOutcome:
         return appended(partition, sequenced, done.result())
     if isinstance(error, LakelogError):
         return error
-    return OutcomeUnknown("the gateway failed while it committed; read before you repeat")
+    return _FAILED

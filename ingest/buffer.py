@@ -122,6 +122,11 @@ class Room:
         self.size_bytes, self._taken = self.size_bytes - part.size_bytes, self._taken - part._taken
         return part
 
+    def take_back(self, part: "Room") -> None:
+        """Move here all that is held by `part`, which was made of this room."""
+        self.size_bytes, self._taken = self.size_bytes + part.size_bytes, self._taken + part._taken
+        part.size_bytes = part._taken = 0
+
     def __enter__(self) -> "Room":
         return self
 

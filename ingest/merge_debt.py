@@ -18,7 +18,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.merge_plan import merge_debt
 from log_tables.cluster.topic import Topic
-from log_tables.errors import BufferFull, LakelogError
+from log_tables.errors import LakelogError, UnmergedSegments
 from log_tables.partition.partition import Partition
 
 _log = logging.getLogger(__name__)
@@ -97,13 +97,13 @@ class MergeDebt:
         return (*self._found.values(),)
 
     def check(self, partition: Partition) -> None:
-        """Raise BufferFull for a partition that takes no more records."""
+        """Raise UnmergedSegments for a partition that takes no more records."""
         if partition.directory not in self._refused:
             return
         found = self._found.get(partition.directory)
         if found is None:  # it has moved on a moment ago
             return
-        raise BufferFull(
+        raise UnmergedSegments(
             f"partition {found.partition} of topic {found.topic!r} has {found.files:,} unmerged segments, "
             f"and unmerged_segments_max is {self._max:,}; run `lakelog maintain`, then repeat the request",
             retry_after_s=RETRY_AFTER_S,

@@ -56,6 +56,7 @@ ERROR_CODES: Mapping[type[LakelogError], int] = {
     errors.OffsetMismatch: 41201,
     errors.OffsetOutOfRange: 41601,
     errors.BufferFull: 42901,
+    errors.UnmergedSegments: 42901,
     errors.QuotaReached: 42901,
     errors.GroupMaxSizeReached: 42901,
     errors.PartitionsMaxReached: 42901,

@@ -30,7 +30,7 @@
     │   ├── GroupSubscribedToTopic
     │   └── BrokerReplaced
     ├── Retriable             repeat the same request: nothing was done
-    │   ├── NotLeader         · BufferFull
+    │   ├── NotLeader         · BufferFull · UnmergedSegments
     │   ├── QuotaReached      (repeat when others have made room)
     │   │   └── GroupMaxSizeReached · PartitionsMaxReached
     │   ├── Unreachable       (no gateway answers)
@@ -345,6 +345,12 @@ class BufferFull(Retriable):
     """Details: `retry_after_s`."""
 
     code = "buffer_full"
+
+
+class UnmergedSegments(BufferFull):
+    """A partition takes no records before its segments are merged. Details: `retry_after_s`."""
+
+    code = "unmerged_segments"
 
 
 class QuotaReached(Retriable):

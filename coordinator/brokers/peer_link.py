@@ -78,7 +78,8 @@ def is_small(parts: Sequence[Part]) -> bool:
     size, batches = 0, 0
     for _, entries in parts:
         size += sum(entry.size_bytes for entry in entries)
-        batches += sum(not isinstance(entry.records, Rows) for entry in entries)
+        if not all(isinstance(entry.records, Rows) for entry in entries):
+            batches += len(entries)  # rows among them become batches, too
     return size <= INLINE_MAX_BYTES and batches <= INLINE_MAX_ENTRIES
 
 

@@ -155,7 +155,7 @@ class Peers:
         self, broker: BrokerRecord, topic: Topic, part: Part, acks: Acks
     ) -> list[AppendOutcome]:
         try:
-            return await self.append(broker, topic, *part, acks)
+            return await self._post_entries(broker, topic, part, acks)
         except LakelogError as error:
             return [error] * len(part[1])
 

@@ -24,7 +24,7 @@ from ingest.writer import Acks, Appended, AppendOutcome, Writer, appended
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
-from log_tables.errors import BufferFull, LakelogError, OutcomeUnknown
+from log_tables.errors import BufferFull, LakelogError, OutcomeUnknown, UnmergedSegments
 from log_tables.partition.partition import AppendRequest
 
 FORWARDED_BYTES = 8 << 20
@@ -233,9 +233,10 @@ class Pipeline:
         here, there = partial(self._here, key, line, entries), partial(self._there, line, entries)
         try:
             await self._router.at_leader(line.topic, line.partition, here, there, may_retry)
-        except BufferFull as error:
-            await self._wait_for_budget(line, entries, error)
         except LakelogError as error:
+            if _may_pass(error):
+                await self._wait_for_budget(line, entries, error)
+                return
             for entry in entries:
                 self._fail(line, entry, error)
         except GeneratorExit:
@@ -298,7 +299,7 @@ class Pipeline:
                 raise
             return error
 
-    async def _wait_for_budget(self, line: _Line, entries: list[_Entry], error: BufferFull) -> None:
+    async def _wait_for_budget(self, line: _Line, entries: list[_Entry], error: LakelogError) -> None:
         now = self._clock.monotonic()
         for entry in [each for each in entries if each.deadline <= now]:
             entries.remove(entry)
@@ -324,7 +325,13 @@ def _first(waiting: list[_Entry]) -> list[_Entry]:
 
 
 def _retriable(outcome: AppendOutcome, request: AppendRequest) -> LakelogError | None:
-    retriable = isinstance(outcome, BufferFull) or (
-        isinstance(outcome, LakelogError) and may_be_repeated(outcome, request)
-    )
-    return outcome if retriable and isinstance(outcome, LakelogError) else None
+    if not isinstance(outcome, LakelogError):
+        return None
+    return outcome if _may_pass(outcome) or may_be_repeated(outcome, request) else None
+
+
+def _may_pass(error: LakelogError) -> bool:
+    """Whether `error` is over in a moment, as a lack of budget is. Until somebody merges may take hours: what
+    waited for it would hold the room that others need.
+    """
+    return isinstance(error, BufferFull) and not isinstance(error, UnmergedSegments)

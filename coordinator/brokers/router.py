@@ -141,15 +141,23 @@ class Router:
             for leader, partitions in there:  # first: they work while this one does
                 entries = {at: [parts[place][1] for place in places] for at, places in partitions.items()}
                 mine = own([*chain.from_iterable(entries.values())])
-                asked.append(self._begin_there(stack, leader, topic, entries, acks, mine))
+                asked.append((mine, self._begin_there(stack, leader, topic, entries, acks, mine)))
             if here:
                 led = [parts[place] for place in here]
                 note(here, await self._writer.append(topic, led, acks, own([entry for _, entry in led])))
-            for (leader, partitions), answer in zip(there, asked, strict=True):
+            for (leader, partitions), (mine, answer) in zip(there, asked, strict=True):
                 outcomes = [*chain.from_iterable(await answer)]
                 if any(isinstance(outcome, Unreachable) for outcome in outcomes):
                     self._leadership.note_unreachable(leader.id)
-                note(chain.from_iterable(partitions.values()), outcomes)
+                places = [*chain.from_iterable(partitions.values())]
+                note(places, outcomes)
+                if acks is Acks.LEADER:  # what is left to be repeated needs its room
+                    again = [
+                        parts[place][1]
+                        for place, outcome in zip(places, outcomes, strict=True)
+                        if may_be_repeated(outcome, parts[place][1])
+                    ]
+                    room.take_back(_own_room(mine, again))
         return done
 
     def _by_leader(

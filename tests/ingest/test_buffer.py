@@ -55,6 +55,18 @@ def test_detached_room_outlives_the_request() -> None:
     assert buffer.used == 0
 
 
+def test_room_that_was_parted_is_taken_back() -> None:
+    buffer = Buffer(100)
+    with buffer.room("t") as room:
+        room.grow(60)
+        part = room.part(50)
+        room.take_back(part.part(20))
+        assert (room.size_bytes, part.size_bytes, buffer.used) == (30, 30, 60)
+        part.settle(0)
+        assert buffer.used == 30
+    assert buffer.used == 0
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.integers(0, 60), max_size=3)), max_size=6),
     st.integers(1, 100),

@@ -115,6 +115,10 @@ def test_large_appends_go_by_http(tmp_path: Path) -> None:
             (await one.produce("t", large, large)).raise_for_status()
             assert mesh.asked.count("/peer/append") == 1
             assert len(values(topic, theirs[0])) == 4
+            several = [{"value": "x" * (MIB * 3 // 5), "partition": number} for number in theirs]
+            (await one.produce("t", *several)).raise_for_status()
+            assert len(several) > 1
+            assert mesh.asked.count("/peer/append") == 1 + len(several)
 
     run(scenario)
 
