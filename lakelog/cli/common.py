@@ -142,9 +142,19 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, default=str), flush=True)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table for people; numbers to the right."""
+NULL = "NULL"
+"""What stands for a value that is not there, so that it is no empty text."""
+
+
+def dimmed(text: str) -> str:
+    """`text`, on a terminal paler than what was stored."""
+    return f"\x1b[2m{text}\x1b[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], null: str = "") -> None:
+    """A table for people; numbers to the right, and `null`, paler, where there is no value."""
     from rich.table import Table
+    from rich.text import Text
 
     listed = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -152,17 +162,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         numeric = bool(listed) and all(isinstance(row[index], int | float) for row in listed)
         table.add_column(printable(name), justify="right" if numeric else "left", overflow="fold")
     for row in listed:
-        table.add_row(*(shown(cell) for cell in row))
+        table.add_row(*(Text(null, "dim") if cell is None else shown(cell) for cell in row))
     console().print(table)
 
 
-def shown(cell: Any) -> str:
-    """A value as a table has it."""
+def shown(cell: Any, null: str = "") -> str:
+    """A value as a table has it; `null` where there is none."""
     if isinstance(cell, float):
         return f"{cell:,.2f}"
     if isinstance(cell, bytes):
         return printable(cell.decode(errors="backslashreplace"))
-    return "" if cell is None else printable(str(cell))
+    return null if cell is None else printable(str(cell))
 
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}

@@ -1,11 +1,13 @@
 """How `lakelog consume` prints a record: its value, JSON, or the fields of a format, as kcat has them."""
 
+import base64
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lakelog.cli.common import as_text, printable
+from lakelog.cli.common import NULL, dimmed, printable
 from log_tables.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -14,55 +16,144 @@ if TYPE_CHECKING:
 Print = Callable[[str, int, "Record"], bytes]
 """The bytes to print for a record, from its topic, its partition and the record."""
 
-_FIELDS: dict[str, Print] = {
-    "t": lambda topic, _partition, _record: topic.encode(),
-    "p": lambda _topic, partition, _record: b"%d" % partition,
-    "o": lambda _topic, _partition, record: b"%d" % (record.offset or 0),
-    "k": lambda _topic, _partition, record: shown(record.key),
-    "K": lambda _topic, _partition, record: b"%d" % _length(record.key),
-    "s": lambda _topic, _partition, record: shown(record.value),
-    "S": lambda _topic, _partition, record: b"%d" % _length(record.value),
-    "T": lambda _topic, _partition, record: b"%d" % _timestamp_ms(record),
-    "h": lambda _topic, _partition, record: _headers(record),
-    "%": lambda _topic, _partition, _record: b"%",
-}
+
+class ValueFormat(StrEnum):
+    """How the bytes of a key, a value or a header are printed: the same for all records of a run."""
+
+    TEXT = "text"
+    JSON = "json"
+    BASE64 = "base64"
+    HEX = "hex"
+
+
+class Formats(NamedTuple):
+    """The formats of keys, of values and of the values of headers."""
+
+    key: ValueFormat = ValueFormat.TEXT
+    value: ValueFormat = ValueFormat.TEXT
+    header: ValueFormat = ValueFormat.TEXT
+
+
+At = tuple[str, int, "Record"]
+"""A record and where it is: its topic, its partition, itself."""
+
+
+def _wrong(at: At, name: str, what: str, other: str) -> InvalidArgument:
+    topic, partition, record = at
+    return InvalidArgument(
+        f"the {name} at offset {record.offset} of topic {topic}, partition {partition}, is not {what}; "
+        f"use --{name}-format {other}"
+    )
+
+
+def _as_line(name: str, form: ValueFormat, data: bytes | None, at: At) -> bytes:
+    """`data` in a line of output; as text it is the bytes as they are. Raises InvalidArgument."""
+    if data is None:
+        return dimmed(NULL).encode()
+    match form:
+        case ValueFormat.TEXT:
+            return shown(data)
+        case ValueFormat.JSON:
+            return shown(_json(name, data, at))
+        case ValueFormat.BASE64:
+            return base64.b64encode(data)
+        case ValueFormat.HEX:
+            return data.hex().encode()
+
+
+def _in_json(name: str, form: ValueFormat, data: bytes | None, at: At) -> Any:
+    """`data` as a value of JSON: a text, or with the format `json` what it holds. Raises InvalidArgument."""
+    if data is None:
+        return None
+    match form:
+        case ValueFormat.TEXT:
+            try:
+                return data.decode()
+            except UnicodeDecodeError:
+                raise _wrong(at, name, "UTF-8", "base64, or hex") from None
+        case ValueFormat.JSON:
+            import msgspec
+
+            return msgspec.Raw(_json(name, data, at))
+        case _:
+            return _as_line(name, form, data, at).decode()
+
+
+def _json(name: str, data: bytes, at: At) -> bytes:
+    """The JSON that `data` is, in one line; numbers keep their digits."""
+    import msgspec
+
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+        data.decode()
+        return msgspec.json.format(data, indent=-1)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _wrong(at, name, "JSON", "text, or base64") from None
+
+
+def _fields(forms: Formats) -> dict[str, Print]:
+    """The fields of a format by their letters."""
+    return {
+        "t": lambda topic, _partition, _record: topic.encode(),
+        "p": lambda _topic, partition, _record: b"%d" % partition,
+        "o": lambda _topic, _partition, record: b"%d" % (record.offset or 0),
+        "k": lambda *at: _as_line("key", forms.key, at[2].key, at),
+        "K": lambda _topic, _partition, record: b"%d" % _length(record.key),
+        "s": value_line(forms, b""),
+        "S": lambda _topic, _partition, record: b"%d" % _length(record.value),
+        "T": lambda _topic, _partition, record: b"%d" % _timestamp_ms(record),
+        "h": lambda *at: _headers(forms.header, at),
+        "%": lambda _topic, _partition, _record: b"%",
+    }
+
+
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 _PARTS = re.compile(
     r"%(?P<field>.?)|\\(?:x(?P<code>[0-9a-fA-F]{2})|(?P<escape>.?))|(?P<text>[^%\\]+)", re.DOTALL
 )
 
 
-def shown(data: bytes | None) -> bytes:
+def shown(data: bytes) -> bytes:
     """`data` as it is for a program; on a terminal without what would control that."""
-    if data is None:
-        return b""
     return printable(data.decode(errors="backslashreplace")).encode() if sys.stdout.isatty() else data
 
 
-def value_line(_topic: str, _partition: int, record: "Record") -> bytes:
-    """The value, and a line's end. A record without a value is an empty line."""
-    return shown(record.value) + b"\n"
+def value_line(forms: Formats, end: bytes = b"\n") -> Print:
+    """A function that prints values, each with `end`; NULL for a record without one."""
+
+    def line(topic: str, partition: int, record: "Record") -> bytes:
+        return _as_line("value", forms.value, record.value, (topic, partition, record)) + end
+
+    return line
 
 
-def json_line(topic: str, partition: int, record: "Record") -> bytes:
-    """The whole record as a line of JSON."""
+def json_line(forms: Formats) -> Print:
+    """A function that prints whole records as lines of JSON, all with the same fields."""
     import msgspec
 
-    row = {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": _timestamp_ms(record),
-        **as_text("key", record.key),
-        **as_text("value", record.value),
-        "headers": [{"key": key, **as_text("value", value)} for key, value in record.headers],
-    }
-    return msgspec.json.encode(row) + b"\n"
+    def line(topic: str, partition: int, record: "Record") -> bytes:
+        at = (topic, partition, record)
+        row = {
+            "topic": topic,
+            "partition": partition,
+            "offset": record.offset,
+            "timestamp": _timestamp_ms(record),
+            "key": _in_json("key", forms.key, record.key, at),
+            "value": _in_json("value", forms.value, record.value, at),
+            "headers": [
+                {"key": key, "value": _in_json("header", forms.header, value, at)}
+                for key, value in record.headers
+            ],
+        }
+        return msgspec.json.encode(row) + b"\n"
+
+    return line
 
 
-def formatted(text: str) -> Print:
+def formatted(text: str, forms: Formats) -> Print:
     r"""A function that prints records in the format `text`, such as `%k %s\n`. Raises InvalidArgument."""
-    parts = [_part(match, text) for match in _PARTS.finditer(text)]
+    fields = _fields(forms)
+    parts = [_part(match, text, fields) for match in _PARTS.finditer(text)]
 
     def line(topic: str, partition: int, record: "Record") -> bytes:
         return b"".join(part if isinstance(part, bytes) else part(topic, partition, record) for part in parts)
@@ -79,13 +170,13 @@ def unescaped(text: str, option: str) -> bytes:
     return b"".join(escaped)
 
 
-def _part(match: re.Match[str], text: str) -> bytes | Print:
+def _part(match: re.Match[str], text: str, fields: dict[str, Print]) -> bytes | Print:
     if match["field"] is None:
         return _literal(match, "--format", text)
-    field = _FIELDS.get(match["field"])
+    field = fields.get(match["field"])
     if field is None:
-        fields = " ".join(f"%{name}" for name in _FIELDS)
-        raise InvalidArgument(f"--format {text!r} has {match[0]!r}, which is no field; use {fields}")
+        known = " ".join(f"%{name}" for name in fields)
+        raise InvalidArgument(f"--format {text!r} has {match[0]!r}, which is no field; use {known}")
     return field
 
 
@@ -110,5 +201,7 @@ def _timestamp_ms(record: "Record") -> int:
     return (record.timestamp_us or 0) // 1000
 
 
-def _headers(record: "Record") -> bytes:
-    return b",".join(shown(name.encode()) + b"=" + shown(value) for name, value in record.headers)
+def _headers(form: ValueFormat, at: At) -> bytes:
+    return b",".join(
+        shown(name.encode()) + b"=" + _as_line("header", form, value, at) for name, value in at[2].headers
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, iso_ms, security_options
-from lakelog.cli.record_format import Print, formatted, json_line, value_line
+from lakelog.cli.record_format import Formats, Print, ValueFormat, formatted, json_line, value_line
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.limits import MIB
 from log_tables.topic_partition import TopicPartition
@@ -57,14 +57,22 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
     form: Annotated[
         str | None, typer.Option("--format", help="The fields to print of each record, as '%k %s\\n'.")
     ] = None,
+    value_format: Annotated[ValueFormat, typer.Option(help="How values are printed.")] = ValueFormat.TEXT,
+    key_format: Annotated[ValueFormat, typer.Option(help="How keys are printed.")] = ValueFormat.TEXT,
+    header_format: Annotated[
+        ValueFormat, typer.Option(help="How the values of headers are printed.")
+    ] = ValueFormat.TEXT,
     url: Url = GATEWAY,
     wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
-    r"""Print values, a line each; with --json whole records, a line each.
+    r"""Print values, a line each; with --json whole records, a line each. NULL is a value that is not there.
 
-    In JSON, keys and values are text; those that are not UTF-8 are base64, and called key_base64 and
-    value_base64. Partitions come one after the other; with --follow as their records come,
+    All records of a run have the same fields. In a line, text is the bytes as they are. With --json
+    text has to be UTF-8, and what is no text ends the command with an error: choose base64 or hex.
+    The format json is the JSON itself, in one line.
+
+    Partitions come one after the other; with --follow as their records come,
     and those that are added later from their beginning.
 
     The fields of --format are kcat's: %t topic, %p partition, %o offset, %k key, %s value, %h headers,
@@ -75,7 +83,7 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
     --from (earliest or latest) counts where nothing is committed. Without --follow it ends when nothing has
     come for a second.
     """
-    show = _print(json, form)
+    show = _print(json, form, Formats(key_format, value_format, header_format))
     with connect(url, wait) as client:
         if group is not None:
             _consume_in(group, client, topics, start, partition, follow, limit, show)
@@ -83,11 +91,11 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
             _consume(client, topics, start, partition, follow, limit, show)
 
 
-def _print(json: bool, form: str | None) -> Print:
+def _print(json: bool, form: str | None, forms: Formats) -> Print:
     """How records are printed. Raises InvalidArgument."""
     if form is None:
-        return json_line if json else value_line
-    show = formatted(form)
+        return json_line(forms) if json else value_line(forms)
+    show = formatted(form, forms)
     if json:
         raise InvalidArgument("--json and --format both say what to print; use one of them")
     return show

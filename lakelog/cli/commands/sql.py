@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakelog.cli.common import (
+    NULL,
     Data,
     as_text_row,
     console,
+    dimmed,
     existing_file,
     existing_root,
     print_table,
@@ -169,13 +171,15 @@ def _print_rows(answer: "pa.RecordBatchReader") -> None:
     elif _width(names, listed) > console().width:
         _print_vertically(names, listed)
     else:
-        print_table(names, listed)
+        print_table(names, listed, NULL)
     more = f"({counted(rest, 'more row')}; --format csv prints all)"
     console().print(more if rest else f"({counted(len(listed), 'row')})")
 
 
 def _width(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
-    return sum(_widths(names, [[shown(cell) for cell in row] for row in rows])) + _GAP * (len(names) - 1)
+    return sum(_widths(names, [[shown(cell, NULL) for cell in row] for row in rows])) + _GAP * (
+        len(names) - 1
+    )
 
 
 def _widths(names: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
@@ -187,7 +191,7 @@ def _widths(names: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
 
 def _print_unbroken(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A row a line, however long it is."""
-    cells = [[shown(cell).replace("\n", "\\n") for cell in row] for row in rows]
+    cells = [[shown(cell, NULL).replace("\n", "\\n") for cell in row] for row in rows]
     widths = _widths(names, cells)
     numbers = [all(isinstance(cell, int | float) for cell in column) for column in zip(*rows, strict=True)]
     numbers = numbers or [False] * len(names)
@@ -212,7 +216,8 @@ def _print_vertically(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> No
     for number, row in enumerate(rows, 1):
         console().print(f"-[ row {number} ]".ljust(min(40, console().width), "-"))
         for label, cell in zip(labels, row, strict=True):
-            console().print(f"{label.ljust(width)}  {shown(cell)}".rstrip())
+            said = dimmed(NULL) if cell is None else shown(cell)
+            print(f"{label.ljust(width)}  {said}".rstrip())
 
 
 def sql(

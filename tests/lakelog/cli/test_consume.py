@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import lakelog
-from tests.kit.cli import FAILED, Run, lines, printed
+from tests.kit.cli import FAILED, USAGE, Run, lines, printed
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.support import WAIT_S, exit_code, free_port
 
@@ -24,13 +24,13 @@ def test_a_record_is_printed_whole_with_json(run: Run, gateway: RunningGateway, 
         json=body,
         headers={"Content-Type": "application/vnd.kafka.binary.v2+json"},
     )
-    assert printed(run("consume", topic, "--json")) == {
+    assert printed(run("consume", topic, "--json", "--value-format", "base64")) == {
         "topic": topic,
         "partition": 1,
         "offset": 0,
         "timestamp": 5,
         "key": "k",
-        "value_base64": "/w==",
+        "value": "/w==",
         "headers": [{"key": "h", "value": None}],
     }
 
@@ -38,11 +38,11 @@ def test_a_record_is_printed_whole_with_json(run: Run, gateway: RunningGateway, 
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ("%k %s\\n", "k v\n\u0020\n"),
+        ("%k %s\\n", "k v\nNULL NULL\n"),
         ("%t/%p@%o %T\\n", "T/1@0 5\nT/1@1 6\n"),
         ("%K,%S,%h;", "1,1,a=1,a=2;-1,-1,;"),
         ("100%%\\t\\x41\\\\\\0", "100%\tA\\\0" * 2),
-        ("%k\n", "k\n\n"),
+        ("%k\n", "k\nNULL\n"),
     ],
 )
 def test_records_are_printed_in_a_format_of_ones_own(
@@ -55,6 +55,54 @@ def test_records_are_printed_in_a_format_of_ones_own(
     assert (done.exit_code, done.stdout) == (0, expected.replace("T/", f"{topic}/"))
     assert run("consume", topic, "--format", form, "--group", topic).stdout == done.stdout
     assert "use one of them" in run("consume", topic, "--format", form, "--json").stderr
+
+
+def test_no_value_is_told_from_an_empty_one(run: Run, gateway: RunningGateway, topic: str) -> None:
+    with lakelog.Producer(gateway.url) as producer:
+        for value in (b"", None):
+            producer.send(topic, value, partition=0)
+    assert lines(run("consume", topic)) == ["", "NULL"]
+    assert lines(run("consume", topic, "--value-format", "hex")) == ["", "NULL"]
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "line", "in_json"),
+    [
+        ("text", b'{"a": 1.50}', '{"a": 1.50}', '"value":"{\\"a\\": 1.50}"'),
+        ("json", b'{"a":\n 1.50}', '{"a":1.50}', '"value":{"a":1.50}'),
+        ("base64", b"\xff", "/w==", '"value":"/w=="'),
+        ("hex", b"\xff", "ff", '"value":"ff"'),
+    ],
+)
+def test_values_keys_and_headers_are_printed_in_one_format(
+    run: Run, gateway: RunningGateway, topic: str, form: str, value: bytes, line: str, in_json: str
+) -> None:
+    with lakelog.Producer(gateway.url) as producer:
+        producer.send(topic, value, value, [("h", value)], partition=0)
+    flags = [word for name in ("key", "value", "header") for word in (f"--{name}-format", form)]
+    assert lines(run("consume", topic, *flags)) == [line]
+    assert lines(run("consume", topic, *flags, "--format", "%k|%s|%h\\n")) == [f"{line}|{line}|h={line}"]
+    (whole,) = lines(run("consume", topic, *flags, "--json"))
+    assert whole.count(in_json) == 2
+    assert in_json.replace("value", "key") in whole
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--json",), "partition 0, is not UTF-8; use --value-format base64"),
+        (("--value-format", "json"), "is not JSON; use --value-format text"),
+    ],
+)
+def test_what_a_format_does_not_have_ends_the_command(
+    run: Run, gateway: RunningGateway, topic: str, flags: tuple[str, ...], says: str
+) -> None:
+    with lakelog.Producer(gateway.url) as producer:
+        producer.send(topic, b"\xff", partition=0)
+    done = run("consume", topic, *flags)
+    assert done.exit_code == USAGE
+    assert f"the value at offset 0 of topic {topic}" in done.stderr
+    assert says in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from lakelog.cli.commands.sql import AnswerFormat, print_answer
 from lakelog.cli.common import console, printable
-from lakelog.cli.record_format import formatted, value_line
+from lakelog.cli.record_format import Formats, formatted, value_line
 from log_tables.record import Record
 from tests.kit.cli import FAILED, USAGE, Run, lines, printed, wrong
 
@@ -54,10 +54,10 @@ def test_values_do_not_control_the_terminal_that_they_are_shown_on(
     shown = lines(run("sql", query, "--data", str(root)))
     assert [line.strip() for line in shown[:2]] == ["[b]", "\\x1b[2J [/x] [red]y :smile:"]
     record = Record(b"\x1b[2J\xff")
-    for show in (value_line, formatted("%s\\n")):
+    for show in (value_line(Formats()), formatted("%s\\n", Formats())):
         assert show("t", 0, record) == b"\x1b[2J\xff\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    for show in (value_line, formatted("%s\\n")):
+    for show in (value_line(Formats()), formatted("%s\\n", Formats())):
         assert show("t", 0, record) == b"\\x1b[2J\\xff\n"
 
 
@@ -120,6 +120,27 @@ def test_a_terminal_shows_the_first_rows_and_wide_ones_vertically(
     finally:
         console.cache_clear()
     assert shown[:3] == ["-[ row 1 ]".ljust(40, "-"), "a  " + "x" * 60, "b  " + "x" * 60]
+
+
+def test_no_value_is_told_from_an_empty_text(
+    run: Run, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pyarrow as pa
+
+    shown = lines(ask(run, root, "SELECT NULL AS n, '' AS e, 1 AS i"))
+    assert shown[:2] == ["n     e  i", "NULL     1"]
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    console.cache_clear()
+    try:
+        for wide in (1, 50):
+            table = pa.table({"a": pa.array([None], "string"), "b": ["x" * wide]})
+            print_answer(table.to_reader(), AnswerFormat.TABLE)
+            assert "\x1b[2mNULL\x1b[0m" in capsys.readouterr().out
+    finally:
+        console.cache_clear()
 
 
 TYPES = """SELECT 1 AS i, 2.5 AS f, 'a,"b' AS s, '' AS e, NULL AS n, decode('c3bc', 'hex') AS b,
