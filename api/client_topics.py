@@ -188,7 +188,7 @@ def known_topic_to_read(here: Gateway, name: str) -> Topic:
 def _known(here: Gateway, name: str) -> Topic:
     known = here.cluster.cached_topic(name)
     if known is None:
-        raise UnknownTopic(f"there is no topic {name[:TOPIC_NAME_MAX_CHARS]!r}; create it first")
+        raise UnknownTopic(f"there is no topic {name[:TOPIC_NAME_MAX_CHARS]!r}; check its name, or create it")
     return known
 
 

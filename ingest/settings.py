@@ -7,7 +7,6 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +17,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -34,8 +34,10 @@ from pydantic_settings import (
 from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.errors import InvalidConfig
 from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX, PEER_KEPT_S
+from log_tables.spelling import meant
 from log_tables.store.file import unusable
 from log_tables.store.store import Durability
+from log_tables.units import plain
 
 CONFIG_FILE = "lakelog.toml"
 """Read from the working directory when no other file is named."""
@@ -88,7 +90,7 @@ class ClientSettings(BaseModel):
 class Settings(BaseSettings):
     """A row for each setting: its type, its default and its bounds; docs/operating.md says what each is for.
 
-    Plain values; `load_settings` is how they are read. Sizes also take units: `"64 MiB"`.
+    Plain values; `load_settings` is how they are read. Sizes and times also take units: `"64 MiB"`, `"7d"`.
     """
 
     model_config = SettingsConfigDict(env_prefix="LAKELOG_", extra="forbid", frozen=True)
@@ -197,6 +199,11 @@ class Settings(BaseSettings):
         if not isinstance(found, dict):
             return found
         return {name: json.dumps(each) if isinstance(each, bool) else each for name, each in found.items()}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _written_with_a_unit(cls, value: object, info: ValidationInfo) -> object:
+        return plain(info.field_name or "", value) if isinstance(value, str) else value
 
     @field_validator(
         "allowed_hosts", "authentication_methods", "cors_allowed_origins", "oidc_algorithms", mode="before"
@@ -336,12 +343,7 @@ def _explain_one(problem: ErrorDetails, layers: dict[str, dict[str, Any]]) -> st
         return f"setting {name}: {within}: {reason}; docs/operating.md of the sources lists what it may have"
     source = next((layer for layer, values in layers.items() if name in values), "file")
     if problem["type"] == "extra_forbidden":
-        close = get_close_matches(name, Settings.model_fields, n=1)
-        hint = (
-            f"; did you mean {close[0]}?"
-            if close
-            else "; docs/operating.md of the sources lists the settings"
-        )
-        return f"unknown setting {name} ({source}){hint}"  # its value may be a secret
+        hint = meant(name, Settings.model_fields) or "docs/operating.md of the sources lists the settings"
+        return f"unknown setting {name} ({source}); {hint}"  # its value may be a secret
     shown = "…" if name in SECRET else repr(problem["input"])
     return f"setting {name} = {shown} ({source}): {reason}"

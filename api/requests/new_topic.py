@@ -7,6 +7,7 @@ from api.client_topics import TopicDescription
 from api.gateway import Gateway
 from api.requests.strict import Listed, StrictBody
 from coordinator.access.caller import Caller
+from log_tables.units import plain
 
 
 class ConfigEntry(StrictBody):
@@ -39,5 +40,5 @@ class NewTopic(StrictBody):
 def create_topic(here: Gateway, asked: Caller, new: NewTopic) -> TopicDescription:
     """Create it; blocking. Raises as `topic_changes.create_topic`."""
     count = here.settings.num_partitions if new.partitions_count is None else new.partitions_count
-    configs = {entry.name: entry.value for entry in new.configs}
+    configs = {entry.name: plain(entry.name, entry.value) for entry in new.configs}
     return topic_changes.create_topic(here, asked, new.topic_name, count, configs)

@@ -7,7 +7,6 @@ collected.
 
 import json
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar, get_args
 
 from fastapi.dependencies.models import Dependant
@@ -24,6 +23,7 @@ from api.requests.rules import Rule, rule_of
 from api.scalars import decimal
 from api.wire.offload import INLINE_MAX_STRICT_BYTES, maybe_in_thread
 from log_tables.errors import InvalidArgument
+from log_tables.spelling import meant
 
 _UNKNOWN_MAX = 10
 """Fields that are not known and named one by one."""
@@ -204,10 +204,10 @@ def not_a_number(name: str, text: str) -> InvalidArgument:
 
 
 def _unknown(name: str, known: Collection[str]) -> InvalidArgument:
-    shown, close = name[:40], get_close_matches(name, known, n=1)
+    shown = name[:40]
     if not known:
         return InvalidArgument(f"the query parameter {shown!r} is not known; this route takes none")
-    hint = f"did you mean {close[0]}? " if close else ""
+    hint = f"{meant(name, known)} ".lstrip()
     return InvalidArgument(
         f"the query parameter {shown!r} is not known; {hint}this route takes {', '.join(sorted(known))}"
     )

@@ -1,6 +1,5 @@
 """The paths and the bodies of the consumer routes, v2."""
 
-from difflib import get_close_matches
 from typing import Annotated
 
 from fastapi import Path
@@ -16,6 +15,7 @@ from ingest.settings import Settings
 from log_tables.cluster.group_log import MemberConfig, check_member_name
 from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import InvalidConsumer, InvalidRecord
+from log_tables.spelling import meant
 from log_tables.topic_partition import TopicPartition
 
 FORMATS = {form.name.lower(): form for form in Format}
@@ -161,8 +161,7 @@ def parse_consumer(body: bytes) -> NewConsumer:
         problems = "; ".join(explain(problem) for problem in error.errors())
         raise InvalidConsumer(f"{problems}; known are {', '.join(known)}") from None
     for name in (wanted.model_extra or {}).keys() - WITHOUT_EFFECT:
-        close = get_close_matches(name, [*known, *WITHOUT_EFFECT], n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = f"{meant(name, [*known, *WITHOUT_EFFECT])} ".lstrip()
         raise InvalidConsumer(f"the property {name[:100]!r} is not known; {hint}Known are {', '.join(known)}")
     return wanted
 

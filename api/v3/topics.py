@@ -21,6 +21,7 @@ from log_tables.cluster.admin.topic_admin import alter_topic
 from log_tables.cluster.config import SETTINGS
 from log_tables.cluster.topic import is_internal
 from log_tables.errors import NotFound
+from log_tables.units import plain
 
 REPLICATION_FACTOR = 1
 """The value in all answers: lakelog keeps one copy, and the store replicates it."""
@@ -277,7 +278,7 @@ def get_config(
 def alter_configs(
     here: Here, asked: Asked, cluster: ClusterId, topic: TopicName, alterations: Alterations
 ) -> None:
-    configs = {change.name: change.value for change in alterations.data}
+    configs = {change.name: change.value and plain(change.name, change.value) for change in alterations.data}
     with asked.changing("AlterConfigs", ResourceType.TOPIC, topic, configs=configs):
         alter_topic(here.cluster, topic, configs)
 

@@ -3,9 +3,11 @@
 import json
 import os
 import pwd
+import re
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -24,8 +26,11 @@ from log_tables.errors import (
     LakelogError,
     NotFound,
     ObjectMissing,
+    UnknownGroup,
+    UnknownTopic,
     Unreachable,
 )
+from log_tables.spelling import meant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,18 +88,35 @@ def progress_console() -> "Console":
     return Console(stderr=True)
 
 
-def connect(url: str, wait_s: float) -> "Client":
-    """A client of the gateway at `url`. Raises Unreachable when none answers within `wait_s`."""
+@contextmanager
+def connect(url: str, wait_s: float, advice: str = "") -> "Iterator[Client]":
+    """A client of the gateway at `url`. Raises Unreachable when none answers within `wait_s`.
+
+    An error of a topic or a group that is not there names the one that may be meant; `advice` is what else
+    the command can do about a topic.
+    """
     from lakelog.client.client import Client
 
-    client = Client(url, **security_options())
-    if wait_s > 0:
-        try:
+    with Client(url, **security_options()) as client:
+        if wait_s > 0:
             client.wait(wait_s)
-        except BaseException:
-            client.close()
-            raise
-    return client
+        try:
+            yield client
+        except UnknownTopic as error:
+            raise _missing(error, "topic", client.topics, advice) from None
+        except UnknownGroup as error:
+            raise _missing(error, "group", lambda: [each["group"] for each in client.groups()]) from None
+
+
+def _missing(error: NotFound, kind: str, names: Callable[[], list[str]], advice: str = "") -> NotFound:
+    """`error` with what to do about it here: a gateway does not know which command it was."""
+    found = re.match(rf"there is no (?:consumer )?{kind} '(.+?)'", error.message)
+    if found is None:
+        return error
+    hint = f"`lakelog {kind} list` lists them"
+    with suppress(LakelogError):
+        hint = meant(found[1], names()) or hint
+    return type(error)("; ".join(filter(None, (found[0], hint, advice))), **error.details)
 
 
 def security_options() -> dict[str, Any]:

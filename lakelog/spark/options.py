@@ -4,12 +4,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from lakelog.client import DEFAULT_URL
 from lakelog.client.security_config import SecurityConfig, from_environment, security_config
 from log_tables.errors import InvalidArgument
+from log_tables.spelling import meant
 
 STORAGE_PREFIX = "storage."
 TABLE = "table"
@@ -105,9 +105,8 @@ def check_names(given: Mapping[str, str], names: Iterable[str]) -> None:
                 f"the option {shown} is about a Kafka broker, and there is none; drop it, and name the root "
                 "of the tables with the option path"
             )
-        near = [known[match] for match in get_close_matches(name.lower(), known, 1)]
         options = f"{', '.join(known.values())} and {STORAGE_PREFIX}*"
-        hint = f"did you mean {near[0]}?" if near else f"the options are {options}"
+        hint = meant(name, known.values()) or f"the options are {options}"
         raise InvalidArgument(f"the option {name!r} is unknown; {hint}")
 
 

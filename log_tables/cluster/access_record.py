@@ -15,6 +15,7 @@ import msgspec
 from log_tables.cluster.acl import ANY, Acl
 from log_tables.errors import InvalidArgument
 from log_tables.record import Record
+from log_tables.spelling import meant
 
 ACCESS_KEY = b"!"
 """The first character of the key of each such record."""
@@ -143,14 +144,20 @@ def check_entity(entity: str) -> None:
         )
 
 
+def check_quota_name(name: str) -> None:
+    """Raise InvalidArgument for a name that no quota has."""
+    known = Quota.__struct_fields__
+    if name not in known:
+        hint = meant(name[:40], known) or f"use one of {', '.join(known)}"
+        raise InvalidArgument(f"there is no quota {name[:40]!r}; {hint}")
+
+
 def quota_of(rates: Mapping[str, float]) -> Quota:
     """The quota with these rates, by the names of `Quota`. Raises InvalidArgument for others, and for rates
     that are not above 0.
     """
     for name, rate in rates.items():
-        if name not in Quota.__struct_fields__:
-            known = ", ".join(Quota.__struct_fields__)
-            raise InvalidArgument(f"there is no quota {name[:40]!r}; use one of {known}")
+        check_quota_name(name)
         if not (rate > 0 and math.isfinite(rate)):
             raise InvalidArgument(f"{name} = {rate} is not above 0; use a number of units a second")
     return Quota(**rates)

@@ -18,6 +18,7 @@ from log_tables.limits import (
 )
 from log_tables.partition.reader import PartitionConfig
 from log_tables.segments.segment import COMPRESSIONS
+from log_tables.spelling import meant
 
 PRODUCER = "producer"
 """As compression.type Kafka's default, here another word for lakelog's: segments have one of their own."""
@@ -353,6 +354,5 @@ class TopicConfig:
 def _check_names(names: Iterable[str], settings: Mapping[str, Setting]) -> None:
     for name in names:
         if name not in settings:
-            raise InvalidConfig(
-                f"there is no topic setting {name[:100]!r}; the settings are {', '.join(settings)}"
-            )
+            hint = meant(name[:100], settings) or f"the settings are {', '.join(settings)}"
+            raise InvalidConfig(f"there is no topic setting {name[:100]!r}; {hint}")

@@ -24,6 +24,7 @@ from log_tables.cluster.admin.topic_admin import check_alteration
 from log_tables.cluster.config import SETTINGS, TopicConfig
 from log_tables.errors import InvalidArgument, LakelogError, OffsetOutOfRange, UnknownPartition
 from log_tables.limits import PARTITIONS_MAX
+from log_tables.units import plain
 
 router = APIRouter(prefix="/console/topics/{topic}", include_in_schema=False, route_class=PageRoute)
 
@@ -43,7 +44,7 @@ async def alter(
 ) -> Response:
     """The dry run of another value of a setting, or of its default."""
     here, head = gateway(request), await head_of(request, asked, topic)
-    configs = {name: None if reset else value}
+    configs = {name: None if reset else plain(name, value)}
     refused = lacking(asked, Operation.ALTER_CONFIGS, topic)
     facts: Sequence[ChangedValue] = ()
     try:
@@ -244,7 +245,7 @@ def _refused_creation(here: Gateway, asked: Caller, name: str, count: int, entri
         # Before the name is looked up: it is not said whether a topic has it.
         return f"it needs CREATE on the cluster or on the topic {name[:249]!r}, which you do not have"
     try:
-        plan_creation(here, name, count, {entry.name: entry.value for entry in entries})
+        plan_creation(here, name, count, {entry.name: plain(entry.name, entry.value) for entry in entries})
     except LakelogError as error:
         return error.message
     return ""

@@ -23,6 +23,8 @@ from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, NotFound
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from lakelog.client.client import Client
     from log_tables.cluster.acl import Acl
 
@@ -195,7 +197,7 @@ def export(
     sys.stdout.write(exported(form, cluster.metadata_log.access.acls, roots, directories))
 
 
-def _asked(url: str, data: str | None, wait_s: float) -> "Client":
+def _asked(url: str, data: str | None, wait_s: float) -> "AbstractContextManager[Client]":
     """A client of the gateway. Raises InvalidArgument if a root is named, too."""
     if data is not None:
         raise InvalidArgument("--url asks a gateway, and --data the store of a root; name one of them")

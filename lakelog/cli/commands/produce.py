@@ -26,11 +26,19 @@ from lakelog.cli.record_format import unescaped
 from lakelog.cli.source import STDIN, Format, source
 from log_tables.clock import SystemClock
 from log_tables.counts import counted
-from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, OutcomeUnknown
+from log_tables.errors import (
+    AuthorizationFailed,
+    InvalidArgument,
+    InvalidRequest,
+    LakelogError,
+    OutcomeUnknown,
+    UnknownTopic,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from lakelog.client.client import Client
     from lakelog.client.producer.delivery import Delivery
 
 _COLUMNS = "value.columns"
@@ -60,6 +68,7 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         int, typer.Option(metavar="N", min=0, help="Leave out the first N records: those that are sent.")
     ] = 0,
     acks: Annotated[str, typer.Option(help="0, 1 or all.")] = "all",
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
     url: Url = GATEWAY,
     wait: Wait = WAIT_S,
     json: Json = False,
@@ -81,7 +90,9 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
 
     clock = SystemClock()
     begin = clock.monotonic()
-    with connect(url, wait) as client:
+    with connect(url, wait, "" if create else "or create it with --create") as client:
+        if create:
+            _create(client, topic)
         configs = client.topic(topic)["configs"]
     largest = largest_record(configs)
     of_json = _names_of_json(topic, configs) if chosen.form is Format.CSV else ()
@@ -105,6 +116,18 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         print_json({"topic": topic, "records": tally.count, "seconds": round(seconds, 3)})
     else:
         console().print(f"{counted(tally.count, 'record')} to topic {topic} in {seconds:.1f} s")
+
+
+def _create(client: "Client", topic: str) -> None:
+    """Create the topic, with the partitions that the gateway gives a new one, unless it is there."""
+    try:
+        client.topic(topic)
+    except UnknownTopic:
+        try:
+            client.create_topic(topic)
+        except InvalidRequest:  # as it is if another one creates it meanwhile
+            if topic not in client.topics():
+                raise
 
 
 def _names_of_json(topic: str, configs: Mapping[str, str]) -> Collection[str]:

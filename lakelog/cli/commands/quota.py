@@ -16,6 +16,7 @@ from lakelog.cli.common import (
     print_table,
 )
 from log_tables.errors import InvalidArgument
+from log_tables.units import explained, plain
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
@@ -26,7 +27,8 @@ Rates = Annotated[
     list[str],
     typer.Argument(
         metavar="NAME=RATE...",
-        help="producer_byte_rate, consumer_byte_rate, request_rate, controller_mutation_rate; each a second.",
+        help="producer_byte_rate, consumer_byte_rate (such as 10MiB), request_rate, "
+        "controller_mutation_rate; each a second.",
     ),
 ]
 
@@ -58,7 +60,8 @@ def list_quotas(data: Data = None, json: Json = False) -> None:
         print_json(rows)
     else:
         print_table(
-            ("entity", *(name.replace("_", " ") for name in names)), [[*row.values()] for row in rows]
+            ("entity", *(name.replace("_", " ") for name in names)),
+            [[row["entity"], *(_rate(name, row[name]) for name in names)] for row in rows],
         )
 
 
@@ -72,13 +75,11 @@ def remove(
     json: Json = False,
 ) -> None:
     """Remove the quota of a user, of a group, or the default."""
-    from log_tables.cluster.access_record import Quota
+    from log_tables.cluster.access_record import Quota, check_quota_name
     from log_tables.cluster.admin.security_admin import remove_quota
 
     for name in names:
-        if name not in Quota.__struct_fields__:
-            known = ", ".join(Quota.__struct_fields__)
-            raise InvalidArgument(f"there is no quota {name[:40]!r}; use one of {known}")
+        check_quota_name(name)
     cluster = cluster_at(data)
     remove_quota(cluster.metadata_log, _entity(entity), names or Quota.__struct_fields__)
     _tell(json, "removed", entity)
@@ -97,11 +98,17 @@ def _shown(entity: str) -> str:
     return DEFAULT if entity == DEFAULT_QUOTA else entity
 
 
+def _rate(name: str, rate: float | None) -> str | None:
+    return None if rate is None else explained(name, f"{rate:.15g}")
+
+
 def _number(name: str, text: str) -> float:
     try:
-        return float(text)
+        return float(plain(name, text))
     except ValueError:
-        raise InvalidArgument(f"{name[:40]} = {text[:40]!r} is not a number; write units a second") from None
+        raise InvalidArgument(
+            f"{name[:40]} = {text[:40]!r} is not a number; write units a second, or bytes such as 10MiB"
+        ) from None
 
 
 def _tell(json: bool, done: str, entity: str) -> None:

@@ -1,25 +1,27 @@
 """`lakelog topic`: create, list, describe, alter, infer, delete."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, console, print_json
-from log_tables.counts import counted
-
-if TYPE_CHECKING:
-    from lakelog.client.client import Client
-
-from typing import TYPE_CHECKING
-
 from lakelog.cli.common import (
+    GATEWAY,
+    WAIT_S,
     CommandGroup,
+    Json,
+    Url,
+    Wait,
+    connect,
+    console,
     pairs,
+    print_json,
     print_table,
 )
+from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
+from log_tables.units import explained
 
 if TYPE_CHECKING:
     from lakelog.client.client import Client
@@ -29,7 +31,10 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
 _COLUMNS = "value.columns"
-Config = Annotated[list[str], typer.Option("--config", metavar="NAME=VALUE", help="A topic setting.")]
+Config = Annotated[
+    list[str],
+    typer.Option("--config", metavar="NAME=VALUE", help="A setting, such as retention.ms=7d; repeat it."),
+]
 
 
 @app.command()
@@ -65,16 +70,22 @@ def list_topics(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> 
 
 
 @app.command()
-def describe(names: Names, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
-    """Show the partitions, offsets and settings of topics."""
+def describe(
+    names: Names,
+    every: Annotated[bool, typer.Option("--all", help="Show settings at their defaults, too.")] = False,
+    url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
+    """Show the partitions and offsets of topics, and the settings that are not at their defaults."""
     with connect(url, wait) as client:
         for number, name in enumerate(names):
             if len(names) > 1 and not json:
                 console().print(f"{chr(10) if number else ''}topic {name}\n")
-            _describe(client, name, json)
+            _describe(client, name, every, json)
 
 
-def _describe(client: "Client", name: str, json: bool) -> None:
+def _describe(client: "Client", name: str, every: bool, json: bool) -> None:
     found = client.topic(name)
     offsets = [client.offsets(name, partition) for partition in range(len(found["partitions"]))]
     rows = [
@@ -101,8 +112,22 @@ def _describe(client: "Client", name: str, json: bool) -> None:
         console().print()
     print_table(columns, rows)
     console().print()
-    if found["configs"]:
-        print_table(("setting", "value"), sorted(found["configs"].items()))
+    _print_settings(name, found["configs"], every)
+
+
+def _print_settings(name: str, configs: Mapping[str, str], every: bool) -> None:
+    from log_tables.cluster.config import TopicConfig
+
+    defaults = TopicConfig().as_dict()
+    rows = [
+        (setting, explained(setting, value), explained(setting, defaults.get(setting, "")))
+        for setting, value in sorted(configs.items())
+        if every or value != defaults.get(setting)
+    ]
+    if rows:
+        print_table(("setting", "value", "default"), rows)
+    elif configs:
+        console().print("All settings have their defaults; --all shows them.")
     else:
         console().print(f"Its settings are shown to those who may DESCRIBE_CONFIGS on topic {name}.")
 
@@ -117,7 +142,7 @@ def alter(
     wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
-    """Change a topic's settings, or add partitions."""
+    """Change a topic's settings, or add partitions; print what has changed, and from what."""
     changes: dict[str, str | None] = {**pairs(config, "--config"), **dict.fromkeys(unset)}
     if not changes and partitions is None:
         raise InvalidArgument(f"nothing to change of topic {name}; use --config, --unset or --partitions")
@@ -128,13 +153,23 @@ def alter(
         if partitions is not None:
             client.add_partitions(name, partitions)
         after = client.topic(name)
-    count, configs = len(after["partitions"]), after["configs"]
+    then, now = ({"partitions": str(len(each["partitions"])), **each["configs"]} for each in (before, after))
+    changed = {
+        key: {"from": then[key], "to": value}
+        for key, value in now.items()
+        if key in then and then[key] != value
+    }
     if json:
-        print_json({"topic": name, "partitions": count, "configs": configs})
+        count, configs = len(after["partitions"]), after["configs"]
+        print_json({"topic": name, "partitions": count, "configs": configs, "changed": changed})
         return
-    console().print(f"topic {name} has {counted(count, 'partition')}")
-    for setting in changes if configs else ():
-        console().print(f"{setting}: {before['configs'][setting]} -> {configs[setting]}")
+    hidden = not after["configs"]
+    console().print(f"altered topic {name}" if changed or hidden else f"topic {name} is as it was")
+    for key, change in changed.items():
+        old, new = (explained(key, text) or '""' for text in change.values())
+        console().print(f"{key}: {old} -> {new}", soft_wrap=True)
+    if hidden:
+        console().print(f"Its settings are shown to those who may DESCRIBE_CONFIGS on topic {name}.")
 
 
 @app.command()

@@ -257,3 +257,10 @@ def test_records_behind_the_first_that_failed_are_told_apart() -> None:
         "1 record was sent; go on with --skip 11, which sends 2 later ones again that were delivered; 1 may "
         "be in the log or not, so read its end with lakelog consume -o -10"
     )
+
+
+def test_a_topic_is_created_where_that_is_asked_for(run: Run) -> None:
+    for sent in (b"one\n", b"two\n"):
+        assert run("produce", "cli-made", "--create", stdin=sent).exit_code == 0
+    assert run("consume", "cli-made").stdout == "one\ntwo\n"
+    assert "'a/b'" in run("produce", "a/b", "--create", stdin=b"one\n").stderr

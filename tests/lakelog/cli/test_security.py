@@ -172,7 +172,7 @@ def test_no_option_takes_a_password(run: Run) -> None:
 def test_quotas_are_set_listed_and_removed(run: Run, data: str) -> None:
     run("security", "init", "--data", data)
     for words in (
-        ("User:ann", "producer_byte_rate=1048576", "request_rate=0.5"),
+        ("User:ann", "producer_byte_rate=1MiB", "request_rate=0.5"),
         ("User:ann", "request_rate=2"),
         ("default", "controller_mutation_rate=3"),
     ):
@@ -181,6 +181,7 @@ def test_quotas_are_set_listed_and_removed(run: Run, data: str) -> None:
         "User:ann": Quota(producer_byte_rate=1048576.0, request_rate=2.0),
         "<default>": Quota(controller_mutation_rate=3.0),
     }
+    assert "1048576 (1MiB)" in run("quota", "list", "--data", data).stdout
     listed = printed(run("quota", "list", "--data", data, "--json"))
     assert [(each["entity"], each["request_rate"]) for each in listed] == [
         ("default", None),
@@ -197,9 +198,9 @@ def test_quotas_are_set_listed_and_removed(run: Run, data: str) -> None:
         (("set", "ann", "request_rate=1"), "'ann' of a quota is neither User:NAME nor Group:NAME"),
         (("set", "User:ann", "request_rate=0"), "request_rate = 0.0 is not above 0"),
         (("set", "User:ann", "request_rate=many"), "request_rate = 'many' is not a number"),
-        (("set", "User:ann", "requests=1"), "there is no quota 'requests'; use one of producer_byte_rate"),
+        (("set", "User:ann", "requests=1"), "there is no quota 'requests'; did you mean request_rate?"),
         (("remove", "User:ann"), "'User:ann' has no quota of its own; see `lakelog quota list`"),
-        (("remove", "User:ann", "requests"), "there is no quota 'requests'; use one of producer_byte_rate"),
+        (("remove", "User:ann", "requests"), "there is no quota 'requests'; did you mean request_rate?"),
     ],
 )
 def test_what_is_no_quota_is_named(run: Run, data: str, words: tuple[str, ...], says: str) -> None:

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.kit.cli import USAGE, Run, lines, printed
+from tests.kit.cli import USAGE, Run, lines, printed, wrong
 
 
 def test_a_topic_lives_from_creation_to_deletion(run: Run) -> None:
@@ -11,9 +11,17 @@ def test_a_topic_lives_from_creation_to_deletion(run: Run) -> None:
     assert "cli-life" in lines(run("topic", "list"))
     described = run("topic", "describe", "cli-life")
     assert "log_start_offset" in described.stdout
-    assert "lz4" in described.stdout
+    assert ["compression.type", "lz4", "zstd"] in [line.split() for line in lines(described)]
+    assert "retention.ms" not in described.stdout
     altered = run("topic", "alter", "cli-life", "--unset", "compression.type", "--partitions", "3")
-    assert "3 partitions" in lines(altered)[0]
+    assert lines(altered) == [
+        "altered topic cli-life",
+        "partitions: 2 -> 3",
+        "compression.type: lz4 -> zstd",
+    ]
+    assert "All settings have their defaults; --all shows them." in lines(
+        run("topic", "describe", "cli-life")
+    )
     assert lines(run("topic", "delete", "cli-life")) == ["deleted topic cli-life"]
     assert "cli-life" not in lines(run("topic", "list"))
 
@@ -42,4 +50,34 @@ def test_topic_commands_speak_json(run: Run) -> None:
     assert (described["topic"], described["partitions"]) == ("cli-json", [partition])
     altered = printed(run("topic", "alter", "cli-json", "--config", "compression.type=snappy", "--json"))
     assert altered["configs"]["compression.type"] == "snappy"
+    assert altered["changed"] == {"compression.type": {"from": "zstd", "to": "snappy"}}
     assert printed(run("topic", "delete", "cli-json", "--json")) == {"deleted": "cli-json"}
+
+
+def test_settings_take_units_and_are_shown_with_them(run: Run) -> None:
+    run("topic", "create", "cli-units", "--config", "retention.ms=7d")
+    altered = run(
+        "topic", "alter", "cli-units", "--config", "retention.ms=36h", "--config", "retention.bytes=1GiB"
+    )
+    assert lines(altered)[1:] == [
+        "retention.ms: 604800000 (7d) -> 129600000 (36h)",
+        "retention.bytes: -1 -> 1073741824 (1GiB)",
+    ]
+    same = run("topic", "alter", "cli-units", "--config", "retention.ms=36h")
+    assert lines(same) == ["topic cli-units is as it was"]
+    every = [line.split() for line in lines(run("topic", "describe", "cli-units", "--all"))]
+    assert ["retention.ms", "129600000", "(36h)", "-1"] in every
+    assert ["segment.bytes", "134217728", "(128MiB)", "134217728", "(128MiB)"] in every
+    refused = run("topic", "alter", "cli-units", "--config", "retention.ms=7x")
+    assert refused.exit_code == USAGE
+    assert "retention.ms='7x'" in refused.stderr
+
+
+def test_what_may_be_meant_is_named(run: Run) -> None:
+    run("topic", "create", "cli-flights")
+    wrong(run("topic", "delete", "cli-flihgts"), USAGE, "'cli-flihgts'; did you mean cli-flights?")
+    wrong(run("topic", "describe", "zzz"), USAGE, "there is no topic 'zzz'; `lakelog topic list` lists them")
+    setting = run("topic", "alter", "cli-flights", "--config", "retention=1")
+    wrong(setting, USAGE, "no topic setting 'retention'; did you mean retention.ms?")
+    wrong(run("consume", "cli-flihgts"), USAGE, "did you mean cli-flights?")
+    wrong(run("produce", "cli-flihgts"), USAGE, "did you mean cli-flights?; or create it with --create")
