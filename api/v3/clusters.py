@@ -9,9 +9,12 @@ from pydantic import BaseModel, Field
 
 from api.errors import error_responses
 from api.gateway import Gateway
+from api.requests.access import Asked
 from api.requests.envelope import Collection, Link, ListMetadata, ResourceMetadata, resource, url
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
+from coordinator.access.caller import Caller
+from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import NotFound
 
@@ -34,6 +37,9 @@ class ClusterView(BaseModel):
     metadata: ResourceMetadata
     cluster_id: str
     topics: Link
+    location: str | None = Field(
+        description="The root of the tables; null for a caller that may not DESCRIBE the cluster."
+    )
 
 
 class BrokerView(BaseModel):
@@ -53,17 +59,17 @@ class BrokerView(BaseModel):
 
 
 @router.get("", summary="List clusters")
-def list_clusters(here: Here, request: Request) -> Collection[ClusterView]:
+def list_clusters(here: Here, asked: Asked, request: Request) -> Collection[ClusterView]:
     return Collection(
         kind="KafkaClusterList",
         metadata=ListMetadata(self=url(request)),
-        data=[_cluster_view(request, here.cluster.cluster_id)],
+        data=[_cluster_view(here, asked, request)],
     )
 
 
 @router.get("/{cluster_id}", summary="Describe the cluster", responses=error_responses(404))
-def get_cluster(request: Request, cluster: ClusterId) -> ClusterView:
-    return _cluster_view(request, cluster)
+def get_cluster(here: Here, asked: Asked, request: Request, cluster: ClusterId) -> ClusterView:
+    return _cluster_view(here, asked, request)
 
 
 @router.get("/{cluster_id}/brokers", summary="List brokers", responses=error_responses(404, 503))
@@ -93,11 +99,14 @@ def get_broker(
     return _view(here, request, cluster, record)
 
 
-def _cluster_view(request: Request, cluster: str) -> ClusterView:
+def _cluster_view(here: Gateway, asked: Caller, request: Request) -> ClusterView:
+    cluster = here.cluster.cluster_id
+    described = asked.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     return ClusterView(
         metadata=resource(request, cluster, name=f"kafka={cluster}"),
         cluster_id=cluster,
         topics=Link(related=url(request, cluster, "topics")),
+        location=here.cluster.store.url if described else None,
     )
 
 

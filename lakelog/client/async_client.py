@@ -81,6 +81,7 @@ class AsyncClient:
     alter_topic = _performed(Calls.alter_topic)
     add_partitions = _performed(Calls.add_partitions)
     delete_topic = _performed(Calls.delete_topic)
+    cluster = _performed(Calls.cluster)
     brokers = _performed(Calls.brokers)
     partition_count = _performed(Calls.partition_count)
     offsets = _performed(Calls.offsets)

@@ -124,6 +124,11 @@ class Calls:
         """Grow a topic to `count` partitions in all. Raises UnknownTopic, InvalidRequest."""
         yield from self._v3("PATCH", f"topics/{quoted(name)}", json={"partitions_count": count})
 
+    def cluster(self) -> Call[dict[str, Any]]:
+        """The `cluster_id`, and the `location` of the root; None for a principal that may not DESCRIBE it."""
+        clusters = yield from self._json("GET", "/v3/clusters")
+        return {name: clusters["data"][0][name] for name in ("cluster_id", "location")}
+
     def brokers(self) -> Call[list[dict[str, Any]]]:
         """The gateways on the root: `broker`, `url`, `since` (ms), `alive`, `leads` (topic: partitions)."""
         names = ("url", "since", "alive", "leads")
@@ -300,8 +305,7 @@ class Calls:
     def _v3(self, method: str, path: str, **options: Any) -> Call[Any]:
         """The content of the answer to a request of v3; `path` is relative to the cluster's."""
         if not self._cluster:
-            clusters = yield from self._json("GET", "/v3/clusters")
-            self._cluster = clusters["data"][0]["cluster_id"]
+            self._cluster = (yield from self.cluster())["cluster_id"]
         answer = yield from self._call(method, f"/v3/clusters/{self._cluster}/{path}", **options)
         return answer.json() if answer.content else None
 

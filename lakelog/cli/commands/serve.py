@@ -1,5 +1,6 @@
 """`lakelog serve` and `lakelog broker`: run a gateway, and list the gateways of a cluster."""
 
+import errno
 import logging
 import os
 import signal
@@ -24,11 +25,15 @@ from lakelog.cli.common import (
     pairs,
     print_json,
     print_table,
+    security_options,
 )
 from log_tables.errors import LakelogError
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
+
+ASKED_S = 2.0
+"""How long whoever has the port may take to say who it is."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,10 +110,36 @@ def _run(settings: "Settings", workers: int, maintain: bool) -> None:
             from lakelog.cli.maintainer import Maintainer
 
             stack.enter_context(Maintainer(settings))
-        if workers == 1:
-            run(settings)
-        else:
-            run_workers(settings, workers)
+        try:
+            if workers == 1:
+                run(settings)
+            else:
+                run_workers(settings, workers)
+        except OSError as error:
+            raise _told(error, settings) from None
+
+
+def _told(error: OSError, settings: "Settings") -> OSError:
+    """`error`, which of a port that is taken by a lakelog gateway names its root."""
+    from lakelog.client.client import Client
+
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "*") else settings.host
+    at = f"[{host}]:{settings.port}" if ":" in host else f"{host}:{settings.port}"
+    if error.errno != errno.EADDRINUSE or f":{settings.port} " not in str(error):
+        return error
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    scheme = "https" if settings.ssl_certfile else "http"
+    try:
+        with Client(f"{scheme}://{at}", timeout_s=ASKED_S, **security_options()) as client:
+            found = client.cluster()["location"]
+    except LakelogError:
+        return error
+    root = f" on {found.removeprefix('file://')}" if found else ""
+    told = OSError(
+        f"{at} is taken by a lakelog gateway{root}; use it, stop it, or choose another port, such as --port 0"
+    )
+    told.errno = error.errno
+    return told
 
 
 @contextmanager

@@ -236,3 +236,11 @@ def test_a_repeated_transaction_is_answered_to_those_who_may_write_its_topics(wo
         assert committed(world.able, body).json()["offsets"] == done.json()["offsets"]
         refused = committed(world.elsewhere, body)
         assert error_code(refused) == UNAUTHORIZED, refused.text
+
+
+def test_the_root_is_named_to_those_who_may_describe_the_cluster(world: World) -> None:
+    seen = [
+        world.ask("GET", "/v3/clusters", key).json()["data"][0]["location"]
+        for key in (world.able, world.nobody)
+    ]
+    assert seen == [world.root.cluster.store.url, None]

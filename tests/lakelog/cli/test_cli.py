@@ -3,10 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.kit.cli import UNREACHABLE, USAGE, Run, wrong
+from tests.kit.cli import FAILED, UNREACHABLE, USAGE, Run, wrong
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import free_port
 
@@ -96,3 +97,13 @@ def test_the_command_itself_ends_without_a_traceback() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (UNREACHABLE, "")
     assert json.loads(done.stderr)["error"] == "unreachable"
+
+
+def test_a_port_that_a_gateway_has_is_named_with_its_root(gateway: RunningGateway, tmp_path: Path) -> None:
+    found = gateway.client.get("/v3/clusters").json()["data"][0]["location"].removeprefix("file://")
+    port = gateway.url.rpartition(":")[2]
+    command = [sys.executable, "-m", "lakelog", "serve", "--port", port, "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (FAILED, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"lakelog: 127.0.0.1:{port} is taken by a lakelog gateway on {found}; ")
