@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from lakelog.cli.examples import epilog_of
 from lakelog.client import DEFAULT_URL
 from log_tables.errors import (
     AccessDenied,
@@ -52,7 +53,12 @@ Wait = Annotated[
         help="How long to wait for a gateway that is starting.",
     ),
 ]
-Data = Annotated[str | None, typer.Option(help="Root of the tables: a directory or an object-store URL.")]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="Root of the tables: a directory or an object-store URL.", show_default="./lakelog-data"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 GATEWAY = DEFAULT_URL
@@ -69,6 +75,14 @@ class CommandGroup(TyperGroup):
             if getattr(param, "is_bool_flag", False) and param.default is None:
                 param.default = False  # to convert None, typer would load pydantic
         return list(params)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, whose help ends with its examples."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and not isinstance(command, TyperGroup):
+            within = [ctx.info_name] if ctx.parent else []
+            command.epilog = epilog_of(" ".join([*within, cmd_name]))
+        return command
 
 
 @cache

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from lakelog.cli.common import Data, Json, console, pairs, print_json, print_tab
 from log_tables.clock import SystemClock, timer
 from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.units import MILLISECONDS, without_unit
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from log_tables.cluster.cluster import Cluster
 
 _log = logging.getLogger(__name__)
-_DURATION = re.compile(r"([0-9]{1,9})(s|m|h)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_EVERY_MAX_MS = 366 * MILLISECONDS["d"]
 _FAILED = 1
 GLANCE_S = 5.0
 """How often it is looked between two runs how many files wait for a merge: a busy partition makes 250."""
@@ -118,11 +117,11 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
 
 
 def seconds(text: str) -> float:
-    """`30s`, `5m` or `1h` in seconds. Raises InvalidArgument."""
-    match = _DURATION.fullmatch(text)
-    if match is None or int(match[1]) == 0:
+    """`30s`, `5m` or `1h` in seconds; up to a year. Raises InvalidArgument."""
+    ms = without_unit(text, MILLISECONDS)
+    if ms == text or not 0 < int(ms) <= _EVERY_MAX_MS:
         raise InvalidArgument(f"--every {text!r} is not a time; write it as 30s, 5m or 1h")
-    return int(match[1]) * _SECONDS[match[2]]
+    return int(ms) / 1_000
 
 
 def _open(settings: "Settings") -> "Cluster":
@@ -269,8 +268,9 @@ def _sentence(outcome: "JobOutcome") -> str:
     if outcome.error:
         return f"{where}: {'failed: ' if outcome.failed else ''}{outcome.error}"
     return (
-        f"{where}: {outcome.files_before:,} files to {outcome.files_after:,}, "
-        f"{outcome.bytes_before:,} bytes to {outcome.bytes_after:,}, {outcome.records:,} records in "
+        f"{where}: {counted(outcome.files_before, 'file')} to {outcome.files_after:,}, "
+        f"{counted(outcome.bytes_before, 'byte')} to {outcome.bytes_after:,}, "
+        f"{counted(outcome.records, 'record')} in "
         f"{outcome.seconds:.1f} s"
     )
 

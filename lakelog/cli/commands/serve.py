@@ -40,8 +40,10 @@ _log = logging.getLogger(__name__)
 
 def serve(  # noqa: PLR0913, PLR0917 -- each is an option
     data: Data = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0 takes a free one.", show_default="8082")
+    ] = None,
     kafka_port: Annotated[
         int | None, typer.Option(help="Port of the host for Kafka's clients; without it none.")
     ] = None,
@@ -58,7 +60,10 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
         bool, typer.Option("--insecure", help="Serve other machines without authentication.")
     ] = False,
     log_format: Annotated[
-        str | None, typer.Option(metavar="text|json", help="Lines of text, or an object of JSON in each.")
+        str | None,
+        typer.Option(
+            metavar="text|json", help="Lines of text, or an object of JSON in each.", show_default="text"
+        ),
     ] = None,
     set_: Annotated[
         list[str],

@@ -40,7 +40,7 @@ Config = Annotated[
 @app.command()
 def create(
     names: Names,
-    partitions: Annotated[int | None, typer.Option(help="How many (default: that of the gateway).")] = None,
+    partitions: Annotated[int | None, typer.Option(help="How many.", show_default="as the gateway")] = None,
     config: Config = [],  # noqa: B006 -- typer copies it
     url: Url = GATEWAY,
     wait: Wait = WAIT_S,

@@ -69,14 +69,12 @@ def test_it_runs_once_or_every_so_often_or_not_at_all(run: Run, words: list[str]
     wrong(run(*words), USAGE, "choose one of --once, --every TIME and --dry-run")
 
 
-@pytest.mark.parametrize(("text", "expected"), [("30s", 30), ("5m", 300), ("1h", 3_600), ("90m", 5_400)])
+@pytest.mark.parametrize(("text", "expected"), [("30s", 30), ("5m", 300), ("1h", 3_600), ("1.5 h", 5_400)])
 def test_a_time_has_a_unit(text: str, expected: int) -> None:
     assert seconds(text) == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["", "5", "0s", "-1s", "1.5m", "5d", "5 m", "m", "1h30m", "٣s", "9999999999s"]
-)
+@pytest.mark.parametrize("text", ["", "5", "0s", "-1s", "0.0001s", "m", "1h30m", "٣s", "9999999999s"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="is not a time; write it as 30s, 5m or 1h"):
         seconds(text)

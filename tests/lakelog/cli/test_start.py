@@ -60,6 +60,13 @@ def test_the_version_is_that_of_the_package() -> None:
     assert (done.returncode, done.stdout) == (0, f"lakelog {__version__}\n")
 
 
+def test_help_ends_with_examples() -> None:
+    assert lakelog("topic", "delete", "-h").stdout.endswith(
+        "\n  Examples:\n    lakelog topic delete orders\n"
+    )
+    assert "Examples:\n    lakelog fsck" in lakelog("fsck", "-h").stdout
+
+
 @pytest.mark.parametrize("words", [(), ("topic",), ("topic", "create")], ids=" ".join)
 def test_h_is_help(words: tuple[str, ...]) -> None:
     short, long = lakelog(*words, "-h"), lakelog(*words, "--help")

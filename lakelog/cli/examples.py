@@ -1,0 +1,92 @@
+"""Examples of each command, which its help ends with."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "serve": (
+        "lakelog serve --data /data/lakelog --maintain",
+        "lakelog serve --port 0 --kafka-port 9092 --set linger_ms=0",
+        "lakelog serve --data s3://events/lakelog --config lakelog.toml --workers 2",
+    ),
+    "produce": (
+        "echo hello | lakelog produce greetings --create",
+        "lakelog produce flights flights.csv.gz --key-field tailnum --timestamp-field time_hour",
+        "lakelog produce orders --key-separator : --header source=shell < orders.txt",
+    ),
+    "consume": (
+        "lakelog consume flights -o -10",
+        "lakelog consume flights --follow --format '%T %k %s\\n'",
+        "lakelog consume flights --json --value-format json --from 2026-01-31T10:00:00Z",
+        "lakelog consume flights orders --group readers --follow",
+    ),
+    "sql": (
+        "lakelog sql",
+        "lakelog sql 'SHOW TABLES'",
+        "lakelog sql 'SELECT carrier, count(*) FROM flights_json GROUP BY carrier'",
+        "lakelog sql --file report.sql --format csv > report.csv",
+    ),
+    "fsck": ("lakelog fsck --data /data/lakelog", "lakelog fsck --deep --topic flights"),
+    "maintain": (
+        "lakelog maintain --dry-run --topic flights",
+        "lakelog maintain --once",
+        "lakelog maintain --every 5m --data s3://events/lakelog",
+    ),
+    "bench": ("lakelog bench --seconds 10 --size 1000 --format json",),
+    "demo": ("lakelog demo --data /tmp/lakelog-demo",),
+    "topic create": (
+        "lakelog topic create orders --partitions 6",
+        "lakelog topic create prices --config cleanup.policy=compact --config segment.bytes=64MiB",
+    ),
+    "topic list": ("lakelog topic list", "lakelog topic list --json"),
+    "topic describe": ("lakelog topic describe orders", "lakelog topic describe orders prices --all"),
+    "topic alter": (
+        "lakelog topic alter orders --config retention.ms=7d --config retention.bytes=10GiB",
+        "lakelog topic alter orders --unset retention.bytes --partitions 12",
+    ),
+    "topic infer": ("lakelog topic infer orders --records 50000", "lakelog topic infer orders --yes"),
+    "topic delete": ("lakelog topic delete orders",),
+    "group list": ("lakelog group list",),
+    "group describe": ("lakelog group describe readers",),
+    "group lag": ("lakelog group lag readers",),
+    "group delete": ("lakelog group delete readers",),
+    "group reset-offsets": (
+        "lakelog group reset-offsets readers --to earliest --dry-run",
+        "lakelog group reset-offsets readers --to 2026-01-31T10:00:00Z",
+    ),
+    "broker list": ("lakelog broker list",),
+    "root copy": (
+        "lakelog root copy /data/lakelog s3://backup/lakelog --store-option region=eu-central-1",
+        "lakelog root copy s3://backup/lakelog /data/restored --keep-id --with-credentials",
+    ),
+    "root adopt": ("lakelog root adopt --data /data/restored",),
+    "root refold": ("lakelog root refold orders --data /data/lakelog",),
+    "store check": ("lakelog store check s3://events/lakelog", "lakelog store check /mnt/nfs/lakelog"),
+    "security init": ("lakelog security init --data /data/lakelog",),
+    "security enable": ("lakelog security enable --data /data/lakelog",),
+    "security disable": ("lakelog security disable --data /data/lakelog",),
+    "security status": ("lakelog security status --data /data/lakelog",),
+    "security add-super-user": ("lakelog security add-super-user User:alice",),
+    "security remove-super-user": ("lakelog security remove-super-user User:alice",),
+    "key create": ("lakelog key create User:shop --expires-days 90",),
+    "key list": ("lakelog key list --data /data/lakelog",),
+    "key revoke": ("lakelog key revoke k7d2f1",),
+    "user create": ("lakelog user create alice --password-file password.txt",),
+    "user list": ("lakelog user list --data /data/lakelog",),
+    "user remove": ("lakelog user remove alice",),
+    "quota set": (
+        "lakelog quota set User:alice producer_byte_rate=10MiB request_rate=200",
+        "lakelog quota set default request_rate=50",
+    ),
+    "quota list": ("lakelog quota list --data /data/lakelog",),
+    "quota remove": ("lakelog quota remove User:alice request_rate",),
+    "acl create": (
+        "lakelog acl create --allow-principal User:shop --producer --topic orders",
+        "lakelog acl create --allow-principal User:bi --consumer --topic orders --group bi",
+    ),
+    "acl delete": ("lakelog acl delete --allow-principal User:shop --topic orders",),
+    "acl list": ("lakelog acl list --topic orders", "lakelog acl list --principal User:shop"),
+    "acl export": ("lakelog acl export --format aws-iam --data s3://events/lakelog",),
+}
+
+
+def epilog_of(command: str) -> str:
+    """The examples of a command (`topic create`), a line each; the mark is click's for lines that stay."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[command])])
