@@ -21,6 +21,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import is_internal
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.layout import AUDIT
+from log_tables.spelling import meant
 from log_tables.sql.json_view import (
     SUFFIX,
     PlannedScan,
@@ -251,9 +252,13 @@ class Session:
             _listed(sorted(self._topics, key=lambda name: (is_internal(name), name))) or "no topics",
             " and ".join(self._tables),
         )
+        views = [view for name in self._topics for view in (name, f"{name}_json")]
+        hint = (
+            meant(unknown["name"], [*views, *self._tables]) or f"there are {known}, and the tables {others}"
+        )
         return InvalidArgument(
-            f"there is no topic {unknown['name']!r}; there are {known}, and the tables {others}; put double "
-            "quotes around a name that has dots or dashes"
+            f"there is no topic {unknown['name']!r}; {hint}; put double quotes "
+            "around a name that has dots or dashes"
         )
 
 

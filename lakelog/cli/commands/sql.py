@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,11 +28,13 @@ from lakelog.cli.common import (
 )
 from lakelog.cli.source import STDIN
 from log_tables.counts import counted
-from log_tables.errors import InvalidArgument
+from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.without_pandas import WithoutPandas
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from log_tables.cluster.cluster import Cluster
 
 ROWS_SHOWN_MAX = 1_000
 """Rows of a table on a terminal; nobody reads more, and laying them out takes long."""
@@ -222,7 +225,10 @@ def _print_vertically(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> No
 
 def sql(
     query: Annotated[
-        str | None, typer.Argument(metavar="[SQL]", help="Without it, --file or standard input has it.")
+        str | None,
+        typer.Argument(
+            metavar="[SQL]", help="Without it, --file or standard input has it; on a terminal, a prompt asks."
+        ),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", help="The file that has the SQL; - is standard input.")
@@ -240,20 +246,63 @@ def sql(
     groups are; SHOW TABLES lists all. Names with capitals, dots or dashes go in double quotes. In JSON, bytes
     are text; those that are not UTF-8 are base64, and called key_base64 and value_base64.
     """
-    statement = _statement(query, file)
-    if not statement.strip():
+    prompts = query is None and file is None and sys.stdin.isatty() and sys.stdout.isatty()
+    statement = "" if prompts else _statement(query, file)
+    if not prompts and not statement.strip():
         raise InvalidArgument("the SQL is empty; write a query, such as SHOW TABLES")
     with _without_pandas():
         from log_tables.cluster.cluster import Cluster
-        from log_tables.sql.query import query_stream
 
-        scans: list[tuple[str, int, int]] = []
         cluster = Cluster.open(existing_root(data), create=False)
-        print_answer(query_stream(cluster, statement, lambda *scan: scans.append(scan)), form)
+        if prompts:
+            _prompt(cluster, form, stats)
+        else:
+            _answer(cluster, statement, form, stats)
+
+
+def _answer(cluster: "Cluster", statement: str, form: AnswerFormat, stats: bool) -> None:
+    from log_tables.sql.query import query_stream
+
+    scans: list[tuple[str, int, int]] = []
+    print_answer(query_stream(cluster, statement, lambda *scan: scans.append(scan)), form)
     if stats:
         for topic, read, files in scans:
             left_out = f"{files - read:,} of {counted(files, 'file')} left out"
             typer.echo(f"{topic}: {left_out}, {read:,} read", err=True)
+
+
+def _prompt(cluster: "Cluster", form: AnswerFormat, stats: bool) -> None:
+    """Ask for statements, and answer each."""
+    from lakelog.cli.prompt import Shell, quoted, run
+    from log_tables.sql.query import query
+
+    chosen = form
+
+    def set_format(name: str) -> None:
+        nonlocal chosen
+        if name not in set(AnswerFormat) - {AnswerFormat.PARQUET}:
+            raise InvalidArgument(f"there is no format {name!r} here; use table, csv, ndjson or json")
+        chosen = AnswerFormat(name)
+
+    def first_column(statement: str) -> list[str]:
+        try:
+            return [str(each) for each in query(cluster, statement).column(0).to_pylist()]
+        except LakelogError:  # no completion; the query that follows tells why
+            return []
+
+    def failed(error: Exception) -> None:
+        sys.stdout.flush()
+        typer.echo(f"lakelog: {error}", err=True)
+
+    run(
+        Shell(
+            answer=lambda statement: _answer(cluster, statement, chosen, stats),
+            set_format=set_format,
+            tables=lambda: first_column("SHOW TABLES"),
+            columns=cache(lambda name: first_column(f"DESCRIBE {quoted(name)}")),
+            failed=failed,
+        )
+    )
 
 
 def _statement(query: str | None, file: Path | None) -> str:

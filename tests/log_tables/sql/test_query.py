@@ -113,7 +113,7 @@ def test_any_topic_name_can_be_quoted(cluster: Cluster, name: str) -> None:
 def test_names_are_as_they_are_written_and_keywords_are_not(cluster: Cluster) -> None:
     append(create_topic(cluster, "Orders").partition(0), b'{"tailNum":1}')
     assert rows(cluster, "SELECT tailNum, offset FROM Orders JOIN Orders_json USING (offset)") == [(1, 0)]
-    with pytest.raises(InvalidArgument, match="no topic 'orders'; there are Orders"):
+    with pytest.raises(InvalidArgument, match="no topic 'orders'; did you mean Orders"):
         query(cluster, "select 1 from orders")
 
 
@@ -263,7 +263,8 @@ def test_a_query_leaves_no_files(cluster: Cluster, tmp_path: Path, monkeypatch: 
         ),
         ("select * from nowhere", "and the tables consumer_offsets and consumer_lag"),
         ("select * from Big.Topic", "double quotes around"),
-        ("select * from orders_jsons", "no topic 'orders_jsons'"),
+        ("select * from orders_jsons", "no topic 'orders_jsons'; did you mean orders_json?"),
+        ("select * from consumer_lags", "did you mean consumer_lag?"),
     ],
 )
 def test_sql_that_cannot_be_answered_says_why(cluster: Cluster, sql: str, said: str) -> None:
