@@ -13,6 +13,7 @@ from lakelog.cli.commands import (
     acl,
     bench,
     consume,
+    context,
     demo,
     group,
     maintain,
@@ -26,16 +27,18 @@ from lakelog.cli.commands import (
     topic,
 )
 from lakelog.cli.common import FAILED, CommandGroup, exit_code
-from log_tables.errors import AuthenticationFailed, LakelogError
+from lakelog.cli.contexts import applied
+from log_tables.errors import AuthenticationFailed, LakelogError, Unreachable
 
 
 class _Commands(CommandGroup):
     """All commands. An error ends a command with one line and an exit code, never with a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        words = [*ctx.args]
+        words, name = [*ctx._protected_args, *ctx.args], ""
         try:
-            return super().invoke(ctx)
+            with applied(words) as name:
+                return super().invoke(ctx)
         except BrokenPipeError:
             # The reader of our output has closed it: write nothing more there, not even at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -48,7 +51,8 @@ class _Commands(CommandGroup):
                 code = error.code if isinstance(error, LakelogError) else "failed"
                 print(json.dumps({"error": code, "message": _said(error)}), file=sys.stderr)
             else:
-                print(f"lakelog: {_said(error)}", file=sys.stderr)
+                within = f" (context {name})" if name and isinstance(error, Unreachable) else ""
+                print(f"lakelog: {_said(error)}{within}", file=sys.stderr)
             raise typer.Exit(exit_code(error)) from None
 
 
@@ -79,6 +83,7 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group", help="List, describe, measure, delete and reset consumer groups.")
 app.add_typer(serve.brokers, name="broker", help="The gateways on a root.")
+app.add_typer(context.app, name="context", help="Name gateways, and choose the one that commands ask.")
 app.add_typer(root.app, name="root", help="Copy a root, and make a copied one its own.")
 app.add_typer(store.app, name="store", help="Whether a directory or a bucket can hold a log.")
 app.add_typer(security.app, name="security", help="Make the first key, and secure a cluster.")

@@ -52,6 +52,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakelog group reset-offsets readers --to 2026-01-31T10:00:00Z",
     ),
     "broker list": ("lakelog broker list",),
+    "context set": (
+        "lakelog context set prod --url https://log.example.com --api-key-file /run/secrets/lakelog",
+        "lakelog context set here --url http://127.0.0.1:8082 --data /data/lakelog",
+    ),
+    "context use": ("lakelog context use prod",),
+    "context leave": ("lakelog context leave",),
+    "context list": ("lakelog context list",),
+    "context remove": ("lakelog context remove prod",),
     "root copy": (
         "lakelog root copy /data/lakelog s3://backup/lakelog --store-option region=eu-central-1",
         "lakelog root copy s3://backup/lakelog /data/restored --keep-id --with-credentials",

@@ -34,7 +34,7 @@ _NAMES = re.compile(r'"(?P<quoted>[^"]+)"|(?P<plain>[A-Za-z_][A-Za-z0-9_]*)')
 
 
 class Shell(NamedTuple):
-    """The acts of a prompt: to answer SQL, to print answers in another format, and to say what there is to ask."""
+    """The acts of a prompt: to answer SQL, to choose a format, to say what there is, to tell of an error."""
 
     answer: Callable[[str], None]
     set_format: Callable[[str], None]
@@ -113,7 +113,7 @@ def quoted(name: str) -> str:
 
 
 def candidates(shell: Shell, word: str, line: str) -> list[str]:
-    """The words that `word`, the last of `line`, may become: a table, a column of a table in the line, a keyword."""
+    """The words that `word`, the last of `line`, may become: a table, one of its columns, a keyword."""
     if line.startswith((".", "\\")) and " " not in line:
         return [each for each in _COMMANDS if each.startswith(line)]
     begin, tables = word.lstrip('"'), shell.tables()

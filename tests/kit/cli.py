@@ -22,6 +22,7 @@ def run(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command as the shell would, with the gateway's URL in the environment."""
     monkeypatch.setenv("LAKELOG_URL", gateway.url)
     monkeypatch.setenv("LAKELOG_WAIT", "0")
+    monkeypatch.setenv("LAKELOG_CONTEXT", "")
 
     def run(*arguments: str, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "argv", ["lakelog", *arguments])
