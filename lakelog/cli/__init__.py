@@ -15,6 +15,7 @@ from lakelog.cli.commands import (
     consume,
     context,
     demo,
+    doctor,
     group,
     maintain,
     produce,
@@ -96,6 +97,7 @@ app.command("fsck")(root.fsck)
 app.command("maintain")(maintain.maintain)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
 
 
 def _print_version(asked: bool) -> None:

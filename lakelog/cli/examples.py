@@ -30,6 +30,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakelog maintain --every 5m --data s3://events/lakelog",
     ),
     "bench": ("lakelog bench --seconds 10 --size 1000 --format json",),
+    "doctor": (
+        "lakelog doctor --url https://log.example.com",
+        "lakelog doctor --data /data/lakelog --bundle lakelog.zip --log gateway.log --fsck",
+    ),
     "demo": ("lakelog demo --data /tmp/lakelog-demo",),
     "topic create": (
         "lakelog topic create orders --partitions 6",

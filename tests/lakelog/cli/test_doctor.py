@@ -1,0 +1,97 @@
+"""`lakelog doctor`: what it finds, and what a bundle has and has not."""
+
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from lakelog.cli.diagnosis import State, of_gateway, of_root
+from lakelog.client.client import Client
+from lakelog.client.security_config import Credential
+from log_tables.clock import ManualClock, SystemClock
+from log_tables.store.store import open_store
+from tests.kit.cli import FAILED, USAGE, Run, lines, printed, wrong
+from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.secured import Secured
+from tests.kit.support import free_port
+
+CANARY = "canary-90d1"
+
+
+def test_all_is_well(run: Run, gateway: RunningGateway, root: Path) -> None:
+    told = lines(run("doctor", "--data", str(root)))
+    assert told[0] == f"PASS  gateway: {gateway.url} answers"
+    assert [line for line in told if line.startswith("PASS  root: ")] == [f"PASS  root: {root}, 1 topic"]
+    assert told[-1] == "no check failed"
+    found = printed(run("doctor", "--data", str(root), "--json"))
+    assert found["failed"] == 0
+    checks = [
+        "gateway",
+        "encryption",
+        "version",
+        "clock",
+        "root of the gateway",
+        "rights",
+        "gateways",
+        "root",
+    ]
+    assert [each["check"] for each in found["findings"]] == [*checks, "disk"]
+
+
+def test_a_gateway_that_is_away_fails_and_the_root_is_looked_at(run: Run, root: Path) -> None:
+    done = run("doctor", "--url", f"http://127.0.0.1:{free_port()}", "--data", str(root))
+    assert done.exit_code == FAILED
+    first, advice, *_, last = done.stdout.splitlines()
+    assert first.startswith("FAIL  gateway: no gateway answers")
+    assert advice == "      start it, or name another with --url"
+    assert f"PASS  root: {root}, 1 topic" in done.stdout
+    assert last == "1 check failed"
+
+
+def test_a_root_that_is_not_here_is_left_out(tmp_path: Path) -> None:
+    (found,) = of_root(lambda: open_store(str(tmp_path / "none"), {}, create=False))
+    assert (found.check, found.state) == ("root", State.SKIP)
+    assert "--data" in found.advice
+
+
+def test_a_clock_that_is_wrong_is_found(gateway: RunningGateway) -> None:
+    with Client(gateway.url) as client:
+        (clock,) = (each for each in of_gateway(client, ManualClock()) if each.check == "clock")
+    assert clock.state is State.WARN
+    assert "NTP" in clock.advice
+
+
+def test_rights_are_said(tmp_path: Path) -> None:
+    secured = Secured(tmp_path)
+    nobody, admin = secured.key("User:nobody"), secured.key()
+    with running_gateway(tmp_path, authentication_methods="api-key") as gateway:
+
+        def states(key: str | None) -> dict[str, State]:
+            credential = None if key is None else Credential.api_key(key)
+            with Client(gateway.url, credential=credential) as client:
+                return {each.check: each.state for each in of_gateway(client, SystemClock())}
+
+        assert set(states(admin).values()) == {State.PASS}
+        assert states(nobody)["rights"] is states(nobody)["gateways"] is State.WARN
+        assert State.FAIL in states(None).values()
+
+
+def test_a_bundle_has_what_helps_and_no_secret(
+    run: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKELOG_PEER_SECRET", CANARY)
+    monkeypatch.setenv("LAKELOG_OIDC_TOKEN_URL", f"https://me:{CANARY}@example.com")
+    log, bundle = tmp_path / "gateway.log", tmp_path / "b.zip"
+    log.write_text("the end\n")
+    words = ("doctor", "--data", str(root), "--bundle", str(bundle), "--log", str(log), "--fsck")
+    assert f"wrote {bundle}" in run(*words).stdout
+    with ZipFile(bundle) as packed:
+        files = {name: packed.read(name) for name in packed.namelist()}
+    assert json.loads(files["fsck.json"])["problems"] == []
+    assert b"lakelog_" in files["metrics.txt"]
+    assert files["gateway.log"] == b"the end\n"
+    assert json.loads(files["settings.json"])["variables"]["LAKELOG_PEER_SECRET"] == "(hidden)"
+    assert not [name for name, content in files.items() if CANARY.encode() in content]
+    assert "is there already" in run(*words).stderr
+    wrong(run("doctor", "--fsck"), USAGE, "--bundle")
