@@ -81,15 +81,15 @@ def applied(words: Sequence[str]) -> Iterator[str]:
 
     name = "" if {*words[:1]} & {*WITHOUT} else chosen()
     found = dict(load().named(name)) if name else {}
-    elsewhere = PREFIX + "URL" in os.environ or any(word.split("=")[0] == "--url" for word in words)
-    said = any(PREFIX + each.upper() in os.environ for each in NAMES)
+    elsewhere = os.environ.get(PREFIX + "URL") or any(word.split("=")[0] == "--url" for word in words)
+    said = any(os.environ.get(PREFIX + each.upper()) for each in NAMES)
     if elsewhere or said:
         found = {key: value for key, value in found.items() if key not in LOGIN}
     variables = {PREFIX + key.upper(): value for key, value in found.items()}
-    added = {key: value for key, value in variables.items() if key not in os.environ}
+    added = {key: value for key, value in variables.items() if not os.environ.get(key)}
     os.environ.update(added)
     try:
         yield name
     finally:
         for key in added:
-            os.environ.pop(key, None)
+            del os.environ[key]

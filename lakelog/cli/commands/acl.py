@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakelog.cli import completion
 from lakelog.cli.common import (
     WAIT_S,
     CommandGroup,
@@ -42,8 +43,16 @@ DenyHost = Annotated[list[str], typer.Option(metavar="ADDRESS", help=f"From wher
 OperationNames = Annotated[
     list[str], typer.Option("--operation", metavar="OPERATION", help="READ, WRITE, …; may be repeated.")
 ]
-Topics = Annotated[list[str], typer.Option("--topic", metavar="TOPIC", help="A topic, * for any.")]
-Groups = Annotated[list[str], typer.Option("--group", metavar="GROUP", help="A consumer group, * for any.")]
+Topics = Annotated[
+    list[str],
+    typer.Option("--topic", metavar="TOPIC", help="A topic, * for any.", autocompletion=completion.topics),
+]
+Groups = Annotated[
+    list[str],
+    typer.Option(
+        "--group", metavar="GROUP", help="A consumer group, * for any.", autocompletion=completion.groups
+    ),
+]
 OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
 TransactionalIds = Annotated[
     list[str], typer.Option("--transactional-id", metavar="ID", help="A transactional id, * for any.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakelog.cli import completion
 from lakelog.cli.common import GATEWAY, WAIT_S, Json, Url, Wait, connect, iso_ms, security_options
 from lakelog.cli.record_format import Formats, Print, ValueFormat, formatted, json_line, value_line
 from log_tables.errors import InvalidArgument, LakelogError
@@ -36,7 +37,7 @@ LOOK_S = 2.0
 
 
 def consume(  # noqa: PLR0913, PLR0917 -- each is an option
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=completion.topics)],
     start: Annotated[
         str,
         typer.Option(
@@ -48,7 +49,10 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
     partition: Annotated[int | None, typer.Option(help="Default: all of them.")] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="Read as a member of this group: from its committed offsets, and commit."),
+        typer.Option(
+            help="Read as a member of this group: from its committed offsets, and commit.",
+            autocompletion=completion.groups,
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
     limit: Annotated[

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakelog.cli import completion
 from lakelog.cli.common import (
     GATEWAY,
     WAIT_S,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
-GroupId = Annotated[str, typer.Argument(metavar="GROUP")]
+GroupId = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=completion.groups)]
 Force = Annotated[bool, typer.Option("--force", help="Do it even while the group has members.")]
 ForceDelete = Annotated[
     bool,

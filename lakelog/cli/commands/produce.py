@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakelog.cli import completion
 from lakelog.cli.common import (
     GATEWAY,
     WAIT_S,
@@ -48,7 +49,7 @@ SHOWN_EVERY = 1_000
 
 
 def produce(  # noqa: PLR0913, PLR0917 -- each is an option
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)],
     file: Annotated[Path, typer.Argument(metavar="[FILE]", help="- is standard input.")] = STDIN,
     form: Annotated[
         Format | None,

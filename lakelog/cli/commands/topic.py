@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakelog.cli import completion
 from lakelog.cli.common import (
     GATEWAY,
     WAIT_S,
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC")]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=completion.topics)]
 _COLUMNS = "value.columns"
 Config = Annotated[
     list[str],
@@ -174,7 +175,7 @@ def alter(
 
 @app.command()
 def infer(
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    name: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)],
     records: Annotated[int, typer.Option(help="How many of the newest records to look at.", min=1)] = 10_000,
     yes: Annotated[bool, typer.Option("--yes", help="Declare the columns without asking.")] = False,
     url: Url = GATEWAY,

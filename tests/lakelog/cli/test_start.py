@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakelog import __version__
+from tests.kit.gateway import RunningGateway
 from tests.kit.support import free_port
 from tests.lakelog.cli.test_exit_code import commands
 
@@ -75,16 +76,32 @@ def test_h_is_help(words: tuple[str, ...]) -> None:
     assert short.stdout == long.stdout
 
 
+def completed(words: str, **environment: str) -> list[str]:
+    last = str(len(words.split(" ")) - 1)
+    asked = {"_LAKELOG_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": last}
+    return lakelog(**asked, **environment).stdout.split()
+
+
 def test_the_shell_completes_commands_and_options() -> None:
     assert "_LAKELOG_COMPLETE=complete_bash" in lakelog(_LAKELOG_COMPLETE="source_bash").stdout
-
-    def completed(words: str) -> list[str]:
-        last = str(len(words.split(" ")) - 1)
-        asked = {"_LAKELOG_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": last}
-        return lakelog(**asked).stdout.split()
-
     assert completed("lakelog topic cre") == ["create"]
     assert completed("lakelog topic create t --part") == ["--partitions"]
+
+
+def test_the_shell_completes_topics_of_the_gateway_that_would_be_asked(
+    gateway: RunningGateway, tmp_path: Path
+) -> None:
+    gateway.create_topic("complete-me")
+    away = f"http://127.0.0.1:{free_port()}"
+    alone = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert completed("lakelog consume complete", LAKELOG_URL=gateway.url) == ["complete-me"]
+    assert completed(f"lakelog topic delete --url {gateway.url} complete", LAKELOG_URL=away) == [
+        "complete-me"
+    ]
+    assert completed("lakelog produce complete", LAKELOG_URL=away) == []
+    lakelog("context", "set", "here", "--url", gateway.url, **alone)
+    found = completed("lakelog topic describe complete", LAKELOG_CONTEXT="here", LAKELOG_URL="", **alone)
+    assert found == ["complete-me"]
 
 
 def test_a_command_waits_for_a_gateway_that_is_starting(tmp_path: Path) -> None:
