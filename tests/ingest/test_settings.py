@@ -141,3 +141,14 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert {name: documented[name] for name, default in defaults.items() if default} == {
         name: default for name, default in defaults.items() if default
     }
+
+
+def test_times_and_sizes_take_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKELOG_AUDIT_RETENTION_MS", "30d")
+    settings = load_settings(
+        None, maintain_interval_ms="5m", audit_retention_bytes="1GiB", sql_memory="512 MiB"
+    )
+    assert (settings.audit_retention_ms, settings.maintain_interval_ms) == (30 * 86_400_000, 300_000)
+    assert (settings.audit_retention_bytes, settings.sql_memory) == (2**30, 2**29)
+    with pytest.raises(InvalidConfig, match="maintain_interval_ms"):
+        load_settings(None, maintain_interval_ms="5 parsecs")
