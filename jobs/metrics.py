@@ -17,7 +17,7 @@ class Metrics:
         )
         self._succeeded = Gauge(
             "lakelog_maintenance_last_success_timestamp_seconds",
-            "When a run last ended without an error, in seconds since 1970.",
+            "When a run of all jobs last ended without an error, in seconds since 1970.",
             registry=registry,
         )
         self._partitions = Counter(
@@ -46,9 +46,11 @@ class Metrics:
             self._files.labels(outcome.job).inc(max(0, outcome.files_before - outcome.files_after))
             self._bytes.labels(outcome.job).inc(outcome.bytes_before)
 
-    def run_done(self, failed: bool, seconds: float, now_s: float) -> None:
-        """Count a run that ended at `now_s` seconds since 1970."""
+    def run_done(self, failed: bool, hurried: bool, seconds: float, now_s: float) -> None:
+        """Count a run that ended at `now_s` seconds since 1970; if it was `hurried`, it says nothing of the
+        jobs that it left out.
+        """
         self._runs.labels("failed" if failed else "done").inc()
         self._seconds.set(seconds)
-        if not failed:
+        if not (failed or hurried):
             self._succeeded.set(now_s)

@@ -247,7 +247,7 @@ class _Runner:
         failed = error is not None or any(outcome.failed for outcome in outcomes)
         self._changed = sum(not outcome.error for outcome in outcomes)
         if self._metrics is not None:
-            self._metrics.run_done(failed, timer() - began, SystemClock().now_ms() / 1000)
+            self._metrics.run_done(failed, hurried, timer() - began, SystemClock().now_ms() / 1000)
         self._report.done(len(outcomes), timer() - began)
         return failed
 

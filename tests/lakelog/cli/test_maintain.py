@@ -248,6 +248,21 @@ def said(process: "subprocess.Popen[str]", what: str) -> None:
     pytest.fail(f"it ended without saying {what!r}")
 
 
+SUCCEEDED = "lakelog_maintenance_last_success_timestamp_seconds"
+
+
+def metrics_url(process: "subprocess.Popen[str]") -> str:
+    """Where it serves its metrics: the first line on standard error says it."""
+    assert process.stderr is not None
+    (url,) = (word for word in process.stderr.readline().split() if word.startswith("http"))
+    return url
+
+
+def samples_at(url: str) -> dict[str, str]:
+    found = httpx.get(url).text.splitlines()
+    return dict(line.rsplit(" ", 1) for line in found if not line.startswith("#"))
+
+
 def test_it_runs_until_it_is_told_to_end(scheduler: "subprocess.Popen[str]") -> None:
     said(scheduler, "1 partition changed")
     said(scheduler, "0 partitions changed")
@@ -279,29 +294,33 @@ def test_files_that_come_fast_are_merged_before_the_next_run_is_due(tmp_path: Pa
     cluster = Cluster.open(open_store(tmp_path), SystemClock())
     keyed = create_topic(cluster, "keyed", 1, {"cleanup.policy": "compact", "merge.min.age.ms": "0"})
     words = ["--data", str(tmp_path), "--every", "1h", "--set", "unmerged_segments_urgent=6"]
-    starting = [sys.executable, "-m", "lakelog", "maintain", *words]
-    with subprocess.Popen(starting, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    starting = [sys.executable, "-m", "lakelog", "maintain", *words, "--metrics-port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(starting, cwd=ROOT, text=True, **pipes) as process:
         try:
             said(process, "changed in")
+            url = metrics_url(process)
+            before = samples_at(url)
             append_each(cluster.claim(keyed, 0), [b"x"] * 8)
             said(process, "segment_compaction keyed-0: 8 files to 1")
             assert process.stdout is not None
             assert process.stdout.readline().startswith("1 partition changed")
+            after = samples_at(url)
+            runs = 'lakelog_maintenance_runs_total{result="done"}'
+            assert (before[runs], after[runs]) == ("1.0", "2.0")
+            assert after[SUCCEEDED] == before[SUCCEEDED], "merges alone are no success of the other jobs"
         finally:
             process.kill()
 
 
 def test_it_is_measured(scheduler: "subprocess.Popen[str]") -> None:
-    assert scheduler.stderr is not None
     said(scheduler, "1 partition changed")
-    (url,) = (word for word in scheduler.stderr.readline().split() if word.startswith("http"))
     said(scheduler, "0 partitions changed")
-    found = httpx.get(url).text.splitlines()
-    samples = dict(line.rsplit(" ", 1) for line in found if not line.startswith("#"))
+    samples = samples_at(metrics_url(scheduler))
     assert float(samples['lakelog_maintenance_runs_total{result="done"}']) >= 1
     assert samples['lakelog_maintenance_partitions_total{job="retention",result="done"}'] == "1.0"
     assert samples['lakelog_maintenance_files_removed_total{job="retention"}'] == "10.0"
-    assert float(samples["lakelog_maintenance_last_success_timestamp_seconds"]) > 1.7e9
+    assert float(samples[SUCCEEDED]) > 1.7e9
 
 
 # Beside a gateway.
