@@ -111,7 +111,7 @@ def look(
         topics = [each for each in cluster.topics() if topic in (None, each.name)]
         folds = [*pool.map(partial(_fold, change=change), topics)]
         partitions = [at for at in _partitions(cluster) if topic in (None, at[0])]
-        found = [*pool.map(lambda at: _look(cluster, at[0], at[1], tidied), partitions)]
+        found = [*pool.map(lambda at: _look_at_both(cluster, at[0], at[1], tidied), partitions)]
         ends = {directory: end for _, found, _ in folds for directory, end in found.items()}
         states = [_folded(state, ends) for state in found if isinstance(state, PartitionState)]
         if change:
@@ -127,7 +127,9 @@ def look(
 
 
 def glance(cluster: Cluster) -> list[PartitionState]:
-    """Every partition of the root that can be read, as it is now; nothing is folded. Raises as `look`."""
+    """Every partition of the root that can be read, as it is now here: nothing is folded, and remote tables
+    are left alone. Raises as `look`.
+    """
     cluster.refresh(wait=True)
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         found = [*pool.map(lambda at: _look(cluster, at[0], at[1], {}), _partitions(cluster))]
@@ -257,6 +259,16 @@ def _partitions(cluster: Cluster) -> Iterator[tuple[str, int]]:
             yield topic.name, partition
 
 
+def _look_at_both(
+    cluster: Cluster, topic: str, partition: int, tidied: Mapping[str, int]
+) -> PartitionState | UnreadablePartition | None:
+    """`_look`, and what the remote root has."""
+    state = _look(cluster, topic, partition, tidied)
+    if not isinstance(state, PartitionState):
+        return state
+    return _with_remote(cluster, state) if state.config.remote_storage or state.snapshot.tiered else state
+
+
 def _look(
     cluster: Cluster, topic: str, partition: int, tidied: Mapping[str, int]
 ) -> PartitionState | UnreadablePartition | None:
@@ -274,7 +286,7 @@ def _look(
         return None
     except LakelogError as error:
         return UnreadablePartition(topic, partition, error.message)
-    state = PartitionState(
+    return PartitionState(
         topic=topic,
         partition=partition,
         directory=log.directory,
@@ -283,7 +295,6 @@ def _look(
         checkpointed=checkpointed,
         tidied_ms=tidied.get(log.directory),
     )
-    return _with_remote(cluster, state) if config.remote_storage or state.snapshot.tiered else state
 
 
 def _with_remote(cluster: Cluster, state: PartitionState) -> PartitionState:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobs import housekeeping
-from jobs.state import NOT_FOLDED, look
+from jobs.state import NOT_FOLDED, glance, look
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
@@ -16,6 +16,7 @@ from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
 from log_tables.topic_table.topic_table import refold
 from tests.kit.clusters import another
 from tests.kit.folds import FoldedTopic, merge_folded
+from tests.kit.maintenance import FAR, Root, run
 from tests.kit.partitions import append_each
 
 
@@ -103,3 +104,14 @@ def test_a_table_that_stands_still_is_named_and_nothing_of_its_topic_is_rewritte
     refold(world.cluster.store, "topics/t", world.cluster.clock)
     assert look(world.cluster)[1] == []
     assert folded(world) == [3, 0]
+
+
+def test_a_glance_leaves_the_remote_root_alone(tmp_path: Path) -> None:
+    """Each of its requests costs, and a glance is every few seconds."""
+    root = Root(tmp_path)
+    run(root.opened())
+    (tmp_path / "away").rename(tmp_path / "gone")
+    (looked,) = (state for state in look(root.opened())[0] if state.topic == FAR)
+    (glanced,) = (state for state in glance(root.opened()) if state.topic == FAR)
+    assert (bool(looked.unreachable), glanced.unreachable) == (True, "")
+    assert glanced.snapshot == looked.snapshot
