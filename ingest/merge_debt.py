@@ -16,6 +16,7 @@ from ingest.commit_budget import GATHER_MAX_S
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.merge_plan import merge_debt
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, UnmergedSegments
@@ -42,7 +43,8 @@ _CLOSE = 0.05
 @dataclass(frozen=True, slots=True)
 class PartitionDebt:
     """The debt of one partition: `files` that merges would remove, as counted at `counted_s` (monotonic),
-    when the table had `version` and so many `segments`, none of them too young for a merge if `settled`.
+    when the table had `version` and so many `segments`, none of them too young for a merge if `settled`, and
+    the topic `config`.
     """
 
     topic: str
@@ -51,6 +53,7 @@ class PartitionDebt:
     version: int
     segments: int
     settled: bool
+    config: TopicConfig
     counted_s: float
 
     def stands(self, version: int, segments: int, now_s: float) -> bool:
@@ -142,11 +145,11 @@ class MergeDebt:
             known = replace(known, counted_s=now_s) if same else None
         snapshot, youngest_ms = partition.snapshot, now_ms - topic.config.merge_min_age_ms
         version, segments = snapshot.version, len(snapshot.segments)
-        if known is not None and known.stands(version, segments, now_s):
+        if known is not None and known.config == topic.config and known.stands(version, segments, now_s):
             return known
         files = merge_debt(snapshot, topic.config, now_ms)
         settled = not segments or snapshot.segments[-1].modification_time <= youngest_ms
-        return PartitionDebt(topic.name, number, files, version, segments, settled, now_s)
+        return PartitionDebt(topic.name, number, files, version, segments, settled, topic.config, now_s)
 
     def _may_be_paid(self, partition: Partition, known: PartitionDebt, now_s: float) -> bool:
         """Whether to look for a merge. A leader reads of it when it commits next, and it may be that it does

@@ -14,7 +14,7 @@ from ingest.merge_debt import RECOUNT_S, MergeDebt
 from ingest.settings import Settings
 from ingest.writer import Acks, Appended, Writer
 from log_tables.clock import ManualClock
-from log_tables.cluster.admin.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import BufferFull
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
@@ -97,6 +97,16 @@ def test_a_debt_is_counted_when_its_files_are_old_enough_though_nothing_comes(
     clock.advance(40_000)
     debt.count(cluster)
     assert debt.of(partition.directory) == 8
+
+
+def test_it_is_counted_again_when_the_settings_of_merges_have_changed(cluster: Cluster) -> None:
+    partition = led(cluster, "t", 9)
+    debt = counted(cluster, unmerged_segments_max=8)
+    assert debt.refuses
+    alter_topic(cluster, "t", {"segment.bytes": "1024"})
+    debt.count(cluster)
+    assert debt.of(partition.directory) < 8
+    assert not debt.refuses
 
 
 def test_a_table_that_hardly_changes_is_counted_again_after_a_while(
