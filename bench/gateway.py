@@ -21,7 +21,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Gateway:
     """`lakelog serve` on a free loopback port, with `options` as its flags."""
 
-    def __init__(self, data: Path, *options: str) -> None:
+    def __init__(self, data: Path | str, *options: str) -> None:
         self.data = data
         self._options = options
         self.url = ""
@@ -64,6 +64,14 @@ class Gateway:
         """The most memory that was ever resident, in MB."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) * 1024 / 1e6
+
+    @property
+    def resident_mb(self) -> float:
+        """The memory that is resident now, in MB."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) * 1024 / 1e6
 
@@ -119,13 +127,13 @@ def wait_until_known(started: list[Gateway], count: int) -> None:
     wait_until(lambda: all(len(each.leads("")) == count for each in started), f"{count} gateways live")
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Raises RuntimeError after a minute."""
+def wait_until(condition: Callable[[], bool], what: str, within_s: float = 60) -> None:
+    """Raises RuntimeError after `within_s` seconds."""
     clock = SystemClock()
-    end = clock.monotonic() + 60
+    end = clock.monotonic() + within_s
     while not condition():
         if clock.monotonic() > end:
-            raise RuntimeError(f"not within a minute: {what}")
+            raise RuntimeError(f"not within {within_s:g} s: {what}")
         clock.pause(0.02)
 
 
