@@ -21,7 +21,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Gateway:
     """`lakelog serve` on a free loopback port, with `options` as its flags."""
 
-    def __init__(self, data: Path | str, *options: str) -> None:
+    def __init__(self, data: Path, *options: str) -> None:
         self.data = data
         self._options = options
         self.url = ""

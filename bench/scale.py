@@ -1,7 +1,7 @@
 """What many idle things cost a gateway: `python -m bench.scale --share 0.1`.
 
 The whole is 2,000 topics of 8 partitions, 5,000 groups with a member each, 100,000 ids of producers and
-10,000 idle connections, half of them to the Kafka listener. All partitions and all groups are led by one gateway.
+10,000 idle connections, half of them to the Kafka listener. One gateway leads all partitions and all groups.
 """
 
 import argparse
@@ -259,7 +259,7 @@ def _on_s3(bucket: Bucket, sizes: Sizes, seconds: float) -> Figures:
     """The requests to the store of a gateway that leads everything, and is asked for nothing."""
     os.environ.update(bucket.environment)
     note_location(bucket.open())
-    with Gateway(bucket.root, *_options(sizes)) as gateway:
+    with Gateway(bucket.root, *_options(sizes)) as gateway:  # type: ignore[arg-type]
         yield from _requests(bucket, "S3, nothing led", seconds)
         _use_groups(gateway.url, sizes)
         yield from _requests(bucket, "S3, groups led", seconds)

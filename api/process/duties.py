@@ -7,6 +7,7 @@ Every duty is safe to kill at any point.
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from api.gateway import ROOM, Gateway
 from api.metrics import TableSize
 from api.process.credential_duty import CredentialDuty, KeyReportDuty
 from api.process.fold_duty import FoldDuty
-from api.process.lag_metrics import follow_lags
+from api.process.lag_metrics import LagFollower, committed_partitions
 from api.samples import SAMPLE_S, SampleLog
 from ingest.periodic_task import FailureLog
 from log_tables.cluster.admin.sweep import sweep
@@ -94,6 +95,7 @@ def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog) -> list[Duty]:
     refresh_interval_s = gateway.settings.refresh_interval_ms / 1_000
     fold_interval_s = gateway.settings.topic_table_interval_ms / 1_000
     authenticator = gateway.access.authenticator
+    lags, read = LagFollower(gateway.clock), partial(committed_partitions, gateway.shard_manager, cluster)
     secured = [] if authenticator is None else [CredentialDuty(cluster, authenticator)]
     used = [] if authenticator is None else [KeyReportDuty(cluster, authenticator)]
     return [
@@ -112,7 +114,7 @@ def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog) -> list[Duty]:
         Duty("clean", CLEAN_INTERVAL_S, lambda: clean(cluster), failures),
         Duty("samples", SAMPLE_S, figures.sample, failures),
         Duty("debt", DEBT_INTERVAL_S, lambda: gateway.writer.debt.count(cluster), failures),
-        Duty("lags", LAGS_INTERVAL_S, lambda: follow_lags(gateway.shard_manager, cluster), failures),
+        Duty("lags", LAGS_INTERVAL_S, lambda: lags.follow(read()), failures),
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
         Duty(ROOM, ROOM_INTERVAL_S, lambda: check_room(cluster.store), failures),
     ]
@@ -167,11 +169,13 @@ def clean(cluster: Cluster) -> None:
     """Delete log files that no reader needs any more, and what killed puts left behind."""
     for partition in _opened(cluster):
         if partition.leading:
-            partition.table.delete_expired_log()
+            if not partition.table.is_clean:  # an idle table is not listed again and again
+                partition.table.delete_expired_log()
         else:
             partition.prune()  # its leader's checkpoints forget what is old, and nobody tells us
     for table in _tables(cluster):
-        table.clean()
+        if not table.is_clean:
+            table.clean()
     cluster.store.remove_temporaries(TEMPORARY_MAX_AGE_MS)
 
 

@@ -25,6 +25,10 @@ LOOK_MAX_S = 30.0
 """The longest pause between two looks at a partition that another gateway leads, or nobody, while nothing
 comes: on an object store each look is paid."""
 
+LOOKS_PER_S = 20.0
+"""Looks at all such partitions together, while nothing comes to their topics: of more than 600 each is looked
+at less often. A commit in one of its topic's partitions that is led here shortens the pause again."""
+
 CORES_MAX = 0.2
 """The part of a core that folding takes at most: a gateway with thousands of busy topics folds each less
 often."""
@@ -87,7 +91,7 @@ class FoldDuty:
         """`is_ours` says whether this gateway folds a topic, `is_led` whether any gateway appends to it."""
         self._cluster, self._is_ours, self._is_led, self._clock = cluster, is_ours, is_led, clock
         self._followed: dict[str, _TopicState] = {}
-        self._due = 0.0
+        self._due, self._look_max_s = 0.0, LOOK_MAX_S
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="lakelog-fold")
         self._unused: dict[str, float] = {}
         """When to look at topics that nobody uses (`monotonic`): once, and later if that failed."""
@@ -124,6 +128,10 @@ class FoldDuty:
             for key, topic in ours.items()
             if key not in self._followed and self._unused.get(key, 0.0) <= now
         )
+        looked_at = sum(
+            state.pause_s > 0 for one in self._followed.values() for state in one.partitions.values()
+        )
+        self._look_max_s = max(LOOK_MAX_S, looked_at / LOOKS_PER_S)
         followed = [partial(self._follow, one) for one in self._followed.values()]
         return [*followed, *(partial(self._look_once, topic) for topic in islice(unused, 1))]
 
@@ -164,6 +172,10 @@ class FoldDuty:
 
     def _fold(self, one: _TopicState, changed: Sequence[int], now: float) -> None:
         one.behind, one.failed = True, None
+        if any(one.partitions[number].pause_s == 0 for number in changed):
+            for state in one.partitions.values():  # the topic is in use, so the others may have news, too
+                if state.pause_s > LOOK_MAX_S:
+                    state.pause_s, state.due = LOOK_MAX_S, min(state.due, now + LOOK_MAX_S)
         try:
             result = fold_partitions(one.topic, changed)
             folded = one.topic.table().snapshot
@@ -187,7 +199,9 @@ class FoldDuty:
 
     def _has_changed(self, one: _TopicState, number: int, now: float) -> bool:
         """Whether the partition has a version that is not folded, as far as it is time to look."""
-        state = one.partitions.setdefault(number, _PartitionState())
+        state = one.partitions.get(number)
+        if state is None:
+            state = one.partitions[number] = _PartitionState()
         if not one.topic.is_open(number):
             return now >= state.due
         partition = one.topic.partition(number)
@@ -204,7 +218,7 @@ class FoldDuty:
             raise
         except LakelogError:
             return True  # the fold names it, and goes on with the others
-        state.pause_s = 0.0 if moved else min(LOOK_MAX_S, 2 * state.pause_s + LOOK_MIN_S)
+        state.pause_s = 0.0 if moved else min(self._look_max_s, 2 * state.pause_s + LOOK_MIN_S)
         state.due = now + state.pause_s
         return partition.snapshot.version != state.version
 

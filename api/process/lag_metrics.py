@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -23,6 +26,16 @@ GROUP_LABELS_MAX = 1_000
 """Groups with series of their own; the others are summed up, too."""
 
 OTHER_GROUPS = "(other)"
+
+LOOK_MIN_S = 5.0
+"""The pause after the first look at a partition that found nothing; each later one is twice as long and this
+longer."""
+
+LOOK_MAX_S = 60.0
+"""The longest pause between two looks at a partition that another process writes, while nothing comes."""
+
+LOOKS_PER_S = 10.0
+"""Looks at all such partitions together: of more than 600 each is looked at less often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +110,43 @@ def lag_sums(shards: ShardManager, cluster: Cluster, clock: Clock) -> Iterator[L
         yield LagSum(group, records, seconds, size)
 
 
-def follow_lags(shards: ShardManager, cluster: Cluster) -> None:
-    """Look for the ends of partitions that groups read and other processes write."""
-    for partition in {id(found[-1]): found[-1] for found in _committed(shards, cluster)}.values():
-        if not partition.leading:
+class LagFollower:
+    """Looks for the ends of partitions that groups read and other processes write: ever less often where
+    nothing comes, as each look is a request to the store.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._looks: WeakKeyDictionary[Partition, _Look] = WeakKeyDictionary()
+
+    def follow(self, partitions: Iterable[Partition]) -> None:
+        """Look at those that are due. Raises StoreUnavailable, Damaged."""
+        led_elsewhere = {partition for partition in partitions if not partition.leading}
+        longest_s = max(LOOK_MAX_S, len(led_elsewhere) / LOOKS_PER_S)
+        now = self._clock.monotonic()
+        for partition in led_elsewhere:
+            look = self._looks.setdefault(partition, _Look())
+            # Readers and the fold look, too.
+            pause_s = 0.0 if partition.snapshot.version != look.version else look.pause_s
+            if now < look.looked_s + pause_s:
+                continue
             with suppress(UnknownTopic):  # it was deleted just now, and its groups will hear of it
-                partition.refresh()
+                moved = partition.refresh().version != look.version
+                pause_s = 0.0 if moved else min(longest_s, 2 * look.pause_s + LOOK_MIN_S)
+                self._looks[partition] = _Look(partition.snapshot.version, now, pause_s)
+
+
+class _Look(NamedTuple):
+    """The version that was seen, when (`monotonic`), and the pause until the next look."""
+
+    version: int = -1
+    looked_s: float = -inf
+    pause_s: float = 0.0
+
+
+def committed_partitions(shards: ShardManager, cluster: Cluster) -> Iterator[Partition]:
+    """The partitions in which groups have committed that this gateway coordinates; some more than once."""
+    return (found[-1] for found in _committed(shards, cluster))
 
 
 def _committed(shards: ShardManager, cluster: Cluster) -> Iterator[tuple[str, str, int, int, Partition]]:

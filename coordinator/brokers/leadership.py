@@ -82,6 +82,12 @@ class Leadership:
                 ]
             )
 
+    @property
+    def gateways(self) -> frozenset[str]:
+        """The incarnations of all gateways that live: another set once one has come or gone."""
+        known = self._brokers.all()
+        return frozenset(known[broker].incarnation for broker in self._brokers.living())
+
     def _others(self) -> tuple[int, ...]:
         return tuple(broker for broker in self._brokers.living() if broker != self._brokers.id)
 
@@ -278,7 +284,7 @@ class Leadership:
 
     async def _balance_and_announce(self) -> None:
         living = self._brokers.living()
-        if living == self._lived:  # a gateway that has just come may not stay
+        if living == self._lived and self._others():  # a gateway that has just come may not stay
             with self._failures.catch("balance"):
                 await self._balance(living)
         self._lived = living

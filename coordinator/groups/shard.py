@@ -7,6 +7,7 @@ memory may be ahead of the log, so the log is read again.
 
 import asyncio
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -67,11 +68,17 @@ class Shard:
         self._lost: LakelogError | None = None
         self._limits = limits
         self._pending = PendingAnswers()
+        self._members = 0
+        self.have_left = False  # whether members may have left since sessions were tidied
+        # When a group may be due at the earliest, by both clocks: idle groups are not asked at each tick.
+        self._due_ms, self._expiry_ms = -math.inf, -math.inf
         self.looked_s = clock.monotonic()
 
     def read(self) -> None:
         """Restore the groups from the log. Blocking. Raises CorruptLog, CorruptSegment, StoreUnavailable."""
         self._groups = restore(replay(self._accumulator.partition), self._now_ms())
+        self._members = sum(map(_members, self._groups.values()))
+        self._due_ms = self._expiry_ms = -math.inf
 
     def refresh(self, wait: bool = False) -> None:
         """Check whether another process has taken over; with `wait` after a commit under way. Blocking."""
@@ -106,7 +113,7 @@ class Shard:
     @property
     def members(self) -> int:
         """How many members they have together."""
-        return sum(len(group.members) + len(group.classic.members) for group in self._groups.values())
+        return self._members
 
     @property
     def pending(self) -> int:
@@ -188,10 +195,23 @@ class Shard:
     def _keep(self, before: Group, after: Group, records: Records) -> None:
         if records:
             self._append(before, records)
+        known = self._groups.get(after.id)
+        if known is not None:
+            self._members -= _members(known)
+            self.have_left = self.have_left or not known.members.keys() <= after.members.keys()
         if after.exists:
             self._groups[after.id] = after
+            self._members += _members(after)
+            self._note_due(after)
         else:
             self._groups.pop(after.id, None)
+
+    def _note_due(self, group: Group) -> None:
+        """Have the next tick that is due for `group` come in time."""
+        times = (group.deadline_ms, group.classic.deadline_ms)
+        self._due_ms = min((self._due_ms, *(time for time in times if time is not None)))
+        if group.transactions.expiry_ms is not None:
+            self._expiry_ms = min(self._expiry_ms, group.transactions.expiry_ms)
 
     def check(self, group_id: str, event: Event) -> None:
         """Raise what `apply` would raise now."""
@@ -235,13 +255,20 @@ class Shard:
     def has_silent_member(self) -> bool:
         """Whether a member has been silent, or has not polled, for too long."""
         now = self._now_ms()
+        if now < self._due_ms:
+            return False
         deadlines = (group.deadline_ms for group in self._groups.values())
         return any(deadline is not None and now >= deadline for deadline in deadlines)
 
     def tick(self) -> None:
-        """Apply the time that has passed to every group. Raises NotLeader."""
+        """Apply the time that has passed to every group that may be due. Raises NotLeader."""
+        if self._now_ms() < self._due_ms and self._clock.now_ms() < self._expiry_ms:
+            return
         for group_id in [*self._groups]:
             self.expire_members(group_id)
+        self._due_ms = self._expiry_ms = math.inf
+        for group in self._groups.values():
+            self._note_due(group)
 
     def expire_members(self, group_id: str) -> None:
         """Apply the time that has passed to one group: a member whose session is over is gone before its
@@ -306,3 +333,7 @@ class Shard:
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1_000
+
+
+def _members(group: Group) -> int:
+    return len(group.members) + len(group.classic.members)

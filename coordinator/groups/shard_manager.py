@@ -45,11 +45,17 @@ TICK_S = 0.25
 IDLE_S = 5.0
 """How often a shard without members looks who leads it: each look is a request to the store."""
 
+LOOKS_PER_S = 16
+"""Looks of all shards with members together: of more than four each looks less often, down to IDLE_S."""
+
 EXPIRE_S = 60.0
 """How often groups that were without members for too long are looked for."""
 
 ADOPT_S = 5.0
 """How often pending transactions are looked for that a dead gateway has left, in groups without requests."""
+
+ADOPT_AGAIN_S = 60.0
+"""How often they are looked for where there were none and no gateway has come or gone since."""
 
 Answer = TypeVar("Answer")
 
@@ -84,6 +90,7 @@ class ShardManager:
         self._topics_version = -1
         self._authorizer: Authorizer | None = None
         self._readable: TopicFilter | None = None
+        self._nothing_pending: dict[int, tuple[object, float]] = {}
         self._making = asyncio.Lock()
         self._expiring: dict[int, float] = {}
         self._failures = failures
@@ -286,6 +293,7 @@ class ShardManager:
         self.follow_topics()
         shard.follow(self._topics, self._readable)
         self._replays.pop(partition, None)
+        self._nothing_pending.pop(partition, None)
         before, self._shards[partition] = self._shards.get(partition), shard
         self._transactions.recover(shard)
         if before is not None:
@@ -362,8 +370,7 @@ class ShardManager:
             self._ticks.discard(partition)
 
     async def _tick(self, partition: int, shard: Shard) -> None:
-        # Without members nothing happens before a request comes, whose commit finds out who leads.
-        if shard.members or self._clock.monotonic() >= shard.looked_s + IDLE_S:
+        if self._clock.monotonic() >= shard.looked_s + self._look_pause_s(shard):
             async with self._looking:
                 await asyncio.to_thread(shard.refresh)
         if shard.leading:
@@ -378,6 +385,17 @@ class ShardManager:
             shard.wake()
             shard.release()
         self._sessions.tidy(shard)
+
+    def _look_pause_s(self, shard: Shard) -> float:
+        """Seconds from one look of a shard who leads it to the next.
+
+        Without members nothing happens before a request comes, whose commit finds out who leads. With them a
+        poll that waits is to hear of it, if the gateway that takes over could not ask this one.
+        """
+        if not shard.members:
+            return IDLE_S
+        in_use = sum(each.members > 0 for each in self._shards.values())
+        return min(IDLE_S, max(TICK_S, in_use / LOOKS_PER_S))
 
     def _expire(self, partition: int, shard: Shard) -> None:
         now = self._clock.monotonic()
@@ -397,9 +415,18 @@ class ShardManager:
             shard = self._shards.get(partition)
             if shard is not None and shard.leading:
                 continue
-            mine = await self._leadership.should_lead(topic, partition)
-            if mine and any(group.transactions.pending for group in await self._groups_of(partition)):
+            if not await self._leadership.should_lead(topic, partition):
+                continue
+            # Only a gateway that leads the partition leaves something: it has come, and then gone.
+            epoch = topic.is_open(partition) and topic.partition(partition).snapshot.leader_epoch
+            known = self._leadership.gateways, epoch
+            before, looked_s = self._nothing_pending.get(partition, (None, 0.0))
+            if known == before and self._clock.monotonic() < looked_s + ADOPT_AGAIN_S:
+                continue
+            if any(group.transactions.pending for group in await self._groups_of(partition)):
                 await self.shard(partition)
+            else:
+                self._nothing_pending[partition] = known, self._clock.monotonic()
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1_000

@@ -66,6 +66,7 @@ class Partition(PartitionReader):
         self._sequencer: Sequencer | None = None
         self._history: AppendHistory | None = None
         self._look_next = 0.0
+        self._led_at: Snapshot | None = None
 
     @property
     def log_end(self) -> int:
@@ -76,7 +77,15 @@ class Partition(PartitionReader):
     @property
     def leading(self) -> bool:
         """Whether this process leads the partition, as of the snapshot."""
-        return self._sequencer is not None and self._epoch == self.snapshot.leader_epoch
+        if self._sequencer is None:
+            return False
+        snapshot = self.snapshot
+        if snapshot is self._led_at:  # thousands of idle partitions are asked each second
+            return True
+        if self._epoch != snapshot.leader_epoch:
+            return False
+        self._led_at = snapshot
+        return True
 
     @property
     def term(self) -> int:
@@ -328,7 +337,7 @@ class Partition(PartitionReader):
     def _step_down(self) -> None:
         """End the term of leadership, if this is in one: appends that are not committed are void."""
         with self._sequencing:
-            self._epoch, self._sequencer, self._history = None, None, None
+            self._epoch, self._sequencer, self._history, self._led_at = None, None, None, None
             self._term += 1
 
     def _not_leader(self) -> LakelogError:

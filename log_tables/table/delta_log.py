@@ -122,6 +122,7 @@ class DeltaLog(ABC, Generic[S]):
         self._refreshes, self._newest_checks = SharedRead(), SharedRead()
         self._confirmed = clock.boottime()
         self._checkpointed = 0
+        self._cleaned: tuple[int, int] | None = None
         self._durable: S | None = None
         self._snapshot: S = self._reopened()
 
@@ -357,10 +358,23 @@ class DeltaLog(ABC, Generic[S]):
         all files after it, and the oldest goes first: a process that finds a version finds those after it,
         too. Several processes may do this at once, and be killed in it.
         """
-        paths = self._cleanable(max(retention_ms, LOG_RETENTION_MS))
-        if paths and not dry_run:
+        retention_ms = max(retention_ms, LOG_RETENTION_MS)
+        known = self._snapshot.version, self._checkpointed
+        paths, is_old = self._cleanable(retention_ms)
+        if dry_run:
+            return len(paths)
+        if paths:
             self._clean(paths)
+        if is_old:
+            self._cleaned = known
         return len(paths)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether `delete_expired_log` has found only old files, and nothing was committed or checkpointed
+        here since: it would delete nothing, unless another process has written a checkpoint.
+        """
+        return self._cleaned == (self._snapshot.version, self._checkpointed)
 
     def _clean(self, paths: Sequence[str]) -> None:
         log = log_directory(self.directory)
@@ -372,8 +386,8 @@ class DeltaLog(ABC, Generic[S]):
                 # If a power cut brought it back, a reader could begin there, and end at the hole behind it.
                 self.store.make_durable(log)
 
-    def _cleanable(self, retention_ms: int) -> list[str]:
-        """The files of the log to delete, in this order."""
+    def _cleanable(self, retention_ms: int) -> tuple[list[str], bool]:
+        """The files of the log to delete, in this order; and whether all files are old."""
         files = list(self.store.list(log_directory(self.directory) + "/"))
         horizon = self.store.now_ms() - retention_ms
         young = (commit_version(file.path) for file in files if file.modified_ms >= horizon)
@@ -392,7 +406,7 @@ class DeltaLog(ABC, Generic[S]):
             if version >= newest or file.modified_ms >= horizon:
                 break
             paths.append(file.path)
-        return paths
+        return paths, all(file.modified_ms < horizon for file in files)
 
     def _is_stale(self) -> bool:
         return self.clock.boottime() - self._confirmed > CONFIRMATION_MAX_AGE_S

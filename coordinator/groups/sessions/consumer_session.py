@@ -11,7 +11,7 @@ from coordinator.groups.sessions.session_state import Act, PollState, Position, 
 from coordinator.groups.sessions.tail_follower import WAIT_LED_S, TailFollower
 from coordinator.groups.shard import Shard
 from coordinator.groups.state.group import Group
-from ingest.loop_share import batched
+from ingest.loop_share import Wide, batched
 from ingest.pending_tasks import SharedRefresh
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
@@ -20,6 +20,9 @@ from log_tables.partition.partition import Partition
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.table.delta_log import topic_deleted
 from log_tables.topic_partition import TopicPartition
+
+OPENED_BY_ONE = 4
+"""Partitions that a thread opens one after the other; others open more meanwhile. Each asks the store."""
 
 Item = TypeVar("Item")
 Trouble = Damaged | StoreUnavailable | None
@@ -51,13 +54,14 @@ class ConsumerSession:
         cluster: Cluster,
         topics: SharedRefresh,
         tails: TailFollower,
+        opens: Wide,
         shard: Shard,
         clock: Clock,
         group_id: str,
         member_id: str,
     ) -> None:
-        """`topics` refreshes the metadata log."""
-        self._cluster, self._topics, self._tails = cluster, topics, tails
+        """`topics` refreshes the metadata log. `opens` bounds how many members open partitions at once."""
+        self._cluster, self._topics, self._tails, self._opens = cluster, topics, tails, opens
         self.shard, self._clock = shard, clock
         self._group_id, self._member_id = group_id, member_id
         self._state = SessionState[Partition](group_id, member_id, clock.monotonic())
@@ -215,9 +219,15 @@ class ConsumerSession:
         opened: dict[TopicPartition, Partition] = {}
         damage: Trouble = None
         group = self.shard.group(self._group_id)
-        for some in batched(new):
-            # Before the other refreshes: what is opened is checked, and planned, in this look.
-            found, trouble = await asyncio.to_thread(self._opened, group, some)
+
+        async def open_some(
+            some: Sequence[TopicPartition],
+        ) -> tuple[dict[TopicPartition, Partition], Trouble]:
+            async with self._opens.turn:
+                return await asyncio.to_thread(self._opened, group, some)
+
+        # Before the other refreshes: what is opened is checked, and planned, in this look.
+        for found, trouble in await self._opens.each(open_some, [*batched(new, OPENED_BY_ONE)]):
             opened, damage = opened | found, trouble or damage
         self._state.place(poll, opened, self.shard.group(self._group_id))
         return damage
@@ -236,8 +246,9 @@ class ConsumerSession:
                 continue
             if at.partition < topic.partition_count:
                 try:
-                    partition = topic.partition(at.partition)
-                    partition.refresh()
+                    known, partition = topic.is_open(at.partition), topic.partition(at.partition)
+                    if known:  # else it was read just now
+                        partition.refresh()
                     opened[at] = partition
                 except Damaged as error:
                     damage = error

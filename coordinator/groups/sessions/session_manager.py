@@ -5,10 +5,12 @@ from collections.abc import Iterable
 from coordinator.groups.sessions.consumer_session import ConsumerSession
 from coordinator.groups.sessions.tail_follower import TailFollower
 from coordinator.groups.shard import Shard
+from ingest.loop_share import Wide
 from ingest.pending_tasks import SharedRefresh
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import UnknownMember
+from log_tables.limits import LOOKS_AT_ONCE
 
 
 class SessionManager:
@@ -16,7 +18,7 @@ class SessionManager:
 
     def __init__(self, cluster: Cluster, tails: TailFollower, clock: Clock) -> None:
         self._cluster, self._tails, self._clock = cluster, tails, clock
-        self.topics = SharedRefresh(cluster.refresh)
+        self.topics, self._opens = SharedRefresh(cluster.refresh), Wide(LOOKS_AT_ONCE)
         self._sessions: dict[tuple[str, str], ConsumerSession] = {}
 
     def session_for(self, shard: Shard, group_id: str, member_id: str) -> ConsumerSession:
@@ -29,7 +31,8 @@ class SessionManager:
         consumer = self._sessions.get((group_id, member_id))
         if consumer is None or consumer.shard is not shard:
             consumer = ConsumerSession(
-                self._cluster, self.topics, self._tails, shard, self._clock, group_id, member_id
+                *(self._cluster, self.topics, self._tails, self._opens),
+                *(shard, self._clock, group_id, member_id),
             )
             self._sessions[group_id, member_id] = consumer
         return consumer
@@ -56,6 +59,9 @@ class SessionManager:
 
     def tidy(self, shard: Shard) -> None:
         """Drop the sessions of members that the groups of `shard` no longer have; all when it has ended."""
+        if shard.leading and not shard.have_left:
+            return
+        shard.have_left = False
         for (group_id, member_id), consumer in [*self._sessions.items()]:
             if consumer.shard is shard and not (shard.leading and member_id in shard.group(group_id).members):
                 del self._sessions[group_id, member_id]

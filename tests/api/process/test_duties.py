@@ -17,6 +17,7 @@ from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, LOG_RETENTION_MS, TOM
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
+from log_tables.testing import ClockedStore, FaultyStore
 from tests.kit.partitions import append
 
 
@@ -71,6 +72,24 @@ def test_old_commits_are_cleaned_when_a_checkpoint_has_them(
         os.utime(file, (long_ago, long_ago))
     clean(cluster)
     assert log_versions(cluster, partition)[0] == [version]
+
+
+def test_the_log_of_an_idle_table_is_listed_until_all_of_it_is_old(clock: ManualClock) -> None:
+    store = FaultyStore(ClockedStore(open_store("memory://"), clock))
+    cluster = Cluster.open(store, clock)
+    partition = cluster.claim(create_topic(cluster, "t"), 0)
+
+    def lists() -> int:
+        before = len(store.calls)
+        clean(cluster)
+        at = log_directory(partition.directory)
+        return sum(call.operation == "list" and at in call.path for call in store.calls[before:])
+
+    assert (lists(), lists()) == (1, 1)
+    clock.advance(LOG_RETENTION_MS + 1)
+    assert (lists(), lists()) == (1, 0)
+    append(partition, b"v")
+    assert lists() == 1
 
 
 def test_what_is_old_is_forgotten_of_what_another_gateway_leads(tmp_path: Path, clock: ManualClock) -> None:

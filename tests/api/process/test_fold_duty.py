@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import pytest
 
+from api.process import fold_duty
 from api.process.fold_duty import LOOK_MAX_S, RETRY_S, FoldDuty, FoldLags
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.topic_admin import add_partitions, create_topic, delete_topic
@@ -102,6 +103,29 @@ def test_what_others_lead_is_looked_at_less_often_while_nothing_comes(
     elsewhere.topic("t").table().refresh()
     world.table.refresh()
     world.check_level()
+
+
+def test_looks_at_many_partitions_are_bounded_together_until_their_topic_is_used(
+    world: FoldedTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold_duty, "LOOKS_PER_S", 0.01)  # as if there were thousands of partitions
+    elsewhere = another(world.cluster)
+    elsewhere.topic("t").partition(0).claim("http://second")
+    world.topic.partition(0).refresh()
+    duty = duty_of(elsewhere)
+    looks = 0
+    for second in range(2_000):
+        before = asked(world)
+        duty.run()
+        looks += asked(world) - before if second > 1_000 else 0
+        clock.pause(1)
+    assert 0 < looks <= 0.01 * 1_000 + len(world.numbers)
+    world.append(1)
+    append(elsewhere.topic("t").partition(0), b"v")
+    for _ in range(round(LOOK_MAX_S) + 2):
+        duty.run()
+        clock.pause(1)
+    assert elsewhere.topic("t").table().snapshot.end(1) == 1
 
 
 def test_a_topic_that_a_dead_gateway_left_is_folded_once_and_not_kept_open(world: FoldedTopic) -> None:

@@ -3,10 +3,25 @@
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.process.lag_metrics import GROUP_LABELS_MAX, LAG_SERIES_MAX, OTHER_GROUPS, GroupLag, LagMetrics
+from api.process.lag_metrics import (
+    GROUP_LABELS_MAX,
+    LAG_SERIES_MAX,
+    LOOK_MAX_S,
+    OTHER_GROUPS,
+    GroupLag,
+    LagFollower,
+    LagMetrics,
+)
+from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
+from log_tables.cluster.cluster import Cluster
 from log_tables.sql.lag import Lag
+from log_tables.store.store import open_store
+from log_tables.testing import FaultyStore
+from tests.kit.clusters import another
 from tests.kit.consumers import Instance
 from tests.kit.gateway import RunningGateway
+from tests.kit.partitions import append
 
 Series = tuple[str, str, str, str]
 
@@ -45,6 +60,33 @@ def test_a_group_that_is_behind_shows(gateway: RunningGateway, topic: str) -> No
     reader.delete()
     gateway.client.delete("/consumers/metered")
     assert ("lag_records", "metered", topic, "0") not in lags(gateway.client.get("/metrics").text)
+
+
+def test_the_ends_of_idle_partitions_are_looked_for_less_and_less(clock: ManualClock) -> None:
+    store = FaultyStore(open_store("memory://"))
+    here = Cluster.open(store, clock)
+    led = here.claim(create_topic(here, "t"), 0)
+    seen = another(here).topic("t").partition(0)
+    follower = LagFollower(clock)
+
+    def follow(seconds: int) -> int:
+        before = len(store.calls)
+        for _ in range(0, seconds, 5):
+            follower.follow([seen, seen])
+            clock.pause(5)
+        return len(store.calls) - before
+
+    follow(300)
+    assert 0 < follow(600) <= 600 / LOOK_MAX_S + 1
+    append(led, b"v")
+    waited = 0
+    while seen.high_watermark == 0:
+        follow(5)
+        waited += 5
+    assert waited <= LOOK_MAX_S + 5
+    append(led, b"v")
+    follow(10)
+    assert seen.high_watermark == 2  # what has moved is looked at often again
 
 
 def test_what_is_too_much_is_summed_up() -> None:
