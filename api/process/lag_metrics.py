@@ -27,6 +27,8 @@ GROUP_LABELS_MAX = 1_000
 
 OTHER_GROUPS = "(other)"
 
+_NO_LAG = Lag()
+
 LOOK_MIN_S = 5.0
 """The pause after the first look at a partition that found nothing; each later one is twice as long and this
 longer."""
@@ -95,7 +97,11 @@ def group_lags(shards: ShardManager, cluster: Cluster, clock: Clock) -> Iterator
     """The lags of the groups that this gateway coordinates, as far as is known in memory."""
     now_ms = clock.now_ms()
     for group, topic, index, offset, partition in _committed(shards, cluster):
-        known = partition.log_from(offset) if partition.reaches(offset) else partition.snapshot
+        known = partition.snapshot
+        if offset >= known.high_watermark:
+            yield GroupLag(group, topic, index, _NO_LAG)
+            continue
+        known = partition.log_from(offset) if partition.reaches(offset) else known
         yield GroupLag(group, topic, index, lag(known, offset, now_ms))
 
 

@@ -267,27 +267,27 @@ class Snapshot:
     @property
     def high_watermark(self) -> int:
         """The offset that the next record gets."""
-        return self.version_of(TXN_HIGH_WATERMARK)
+        return self._own(TXN_HIGH_WATERMARK)
 
     @property
     def log_start(self) -> int:
         """The first offset that may be read."""
-        return self.version_of(TXN_LOG_START)
+        return self._own(TXN_LOG_START)
 
     @property
     def cleaned(self) -> int:
         """The offset up to which the log was compacted by key: below it records may be missing."""
-        return self.version_of(TXN_CLEANED)
+        return self._own(TXN_CLEANED)
 
     @property
     def tiered(self) -> int:
         """The offset at which the table begins: records below are in the remote table. 0 without one."""
-        return self.version_of(TXN_TIERED)
+        return self._own(TXN_TIERED)
 
     @property
     def deleted(self) -> bool:
         """Whether the topic was deleted: then nothing is committed here any more."""
-        return TXN_DELETED in self.txns
+        return self.txns.named(TXN_DELETED) is not None
 
     @property
     def cluster(self) -> str | None:
@@ -301,12 +301,17 @@ class Snapshot:
 
     @property
     def leader_epoch(self) -> int:
-        return self.version_of(TXN_LEADER)
+        return self._own(TXN_LEADER)
 
     @property
     def leader_broker(self) -> int:
         """The id of the gateway that made the newest claim; 0 if a job or a tool made it."""
-        return self.version_of(TXN_LEADER_BROKER)
+        return self._own(TXN_LEADER_BROKER)
+
+    def _own(self, app_id: str) -> int:
+        """The version of the txn `app_id`, which is no producer's; 0 without one."""
+        txn = self.txns.named(app_id)
+        return 0 if txn is None else txn.version
 
     def version_of(self, app_id: str) -> int:
         """The version of the txn `app_id`; 0 without one."""

@@ -87,6 +87,12 @@ class Txns(Mapping[str, Txn]):
         if len(self._recent) > _RECENT_MAX:
             self._columns, self._recent = self._whole(), {}
 
+    def named(self, app_id: str) -> Txn | None:
+        """The txn of an application that is no producer; None without one. A plain look-up: it is asked for
+        all the time.
+        """
+        return self._named.get(app_id)
+
     def after(self, txns: Iterable[Txn]) -> "Txns":
         """These, with `txns` in the place of older ones of the same applications."""
         made = self._copy(self._named, self._columns, self._recent)
