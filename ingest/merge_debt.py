@@ -56,6 +56,10 @@ class PartitionDebt:
     config: TopicConfig
     counted_s: float
 
+    def rests(self, version: int) -> bool:
+        """Whether it owes nothing, and no commit has come since: there may be thousands of those."""
+        return not self.files and self.settled and version == self.version
+
     def stands(self, version: int, segments: int, now_s: float) -> bool:
         """Whether it is still about right."""
         few = abs(segments - self.segments) * _CHANGED <= self.segments
@@ -131,7 +135,9 @@ class MergeDebt:
             for number, partition in topic.opened():
                 if partition.leading:
                     known = before.get(partition.directory)
-                    yield partition.directory, self._count(topic, number, partition, known)
+                    if known is None or not known.rests(partition.snapshot.version):
+                        known = self._count(topic, number, partition, known)
+                    yield partition.directory, known
 
     def _count(
         self, topic: Topic, number: int, partition: Partition, known: PartitionDebt | None
