@@ -87,8 +87,10 @@ class FoldDuty:
         is_ours: Callable[[Topic], bool],
         is_led: Callable[[Topic], bool],
         clock: Clock,
+        looks_per_s: float = LOOKS_PER_S,
     ) -> None:
         """`is_ours` says whether this gateway folds a topic, `is_led` whether any gateway appends to it."""
+        self._looks_per_s = looks_per_s
         self._cluster, self._is_ours, self._is_led, self._clock = cluster, is_ours, is_led, clock
         self._followed: dict[str, _TopicState] = {}
         self._due, self._look_max_s = 0.0, LOOK_MAX_S
@@ -131,7 +133,7 @@ class FoldDuty:
         looked_at = sum(
             state.pause_s > 0 for one in self._followed.values() for state in one.partitions.values()
         )
-        self._look_max_s = max(LOOK_MAX_S, looked_at / LOOKS_PER_S)
+        self._look_max_s = max(LOOK_MAX_S, looked_at / self._looks_per_s)
         followed = [partial(self._follow, one) for one in self._followed.values()]
         return [*followed, *(partial(self._look_once, topic) for topic in islice(unused, 1))]
 

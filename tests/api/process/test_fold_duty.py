@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import pytest
 
-from api.process import fold_duty
 from api.process.fold_duty import LOOK_MAX_S, RETRY_S, FoldDuty, FoldLags
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.topic_admin import add_partitions, create_topic, delete_topic
@@ -106,20 +105,20 @@ def test_what_others_lead_is_looked_at_less_often_while_nothing_comes(
 
 
 def test_looks_at_many_partitions_are_bounded_together_until_their_topic_is_used(
-    world: FoldedTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    world: FoldedTopic, clock: ManualClock
 ) -> None:
-    monkeypatch.setattr(fold_duty, "LOOKS_PER_S", 0.01)  # as if there were thousands of partitions
     elsewhere = another(world.cluster)
     elsewhere.topic("t").partition(0).claim("http://second")
     world.topic.partition(0).refresh()
-    duty = duty_of(elsewhere)
+    few = 0.01  # as if there were thousands of partitions
+    duty = FoldDuty(elsewhere, lambda _: True, lambda _: True, clock, few)
     looks = 0
     for second in range(2_000):
         before = asked(world)
         duty.run()
         looks += asked(world) - before if second > 1_000 else 0
         clock.pause(1)
-    assert 0 < looks <= 0.01 * 1_000 + len(world.numbers)
+    assert 0 < looks <= few * 1_000 + len(world.numbers)
     world.append(1)
     append(elsewhere.topic("t").partition(0), b"v")
     for _ in range(round(LOOK_MAX_S) + 2):
