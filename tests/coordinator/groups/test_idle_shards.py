@@ -6,7 +6,6 @@ from pathlib import Path
 
 from api.process.server import gateway_of, open_gateway
 from coordinator.groups.events import Join, Leave
-from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ADOPT_AGAIN_S, LOOKS_PER_S, ShardManager
 from ingest.settings import Settings
 from log_tables.clock import ManualClock, timer
