@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
@@ -254,12 +254,14 @@ class Writer:
 
     def led_partitions(self) -> list[tuple[Topic, int]]:
         """Every partition that this process leads, as far as it knows."""
-        return [
-            (topic, partition)
-            for topic, route in [*self._routes.items()]
-            for partition, accumulator in [*route.accumulators.items()]
-            if accumulator.leading
-        ]
+        return [(topic, partition) for topic, led in self.led_by_topic() for partition in led]
+
+    def led_by_topic(self) -> Iterator[tuple[Topic, list[int]]]:
+        """The partitions of each topic that this process leads, in order. Others may run in between."""
+        for topic, route in [*self._routes.items()]:
+            led = [partition for partition, each in sorted(route.accumulators.items()) if each.leading]
+            if led:
+                yield topic, led
 
     async def accumulator_for(self, topic: Topic, partition: int, broker: int = 0) -> Accumulator:
         """The accumulator of a partition, claimed for `broker` now unless it is led already.

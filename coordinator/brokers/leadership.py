@@ -7,7 +7,7 @@ cannot be reached. When two gateways claim at once, one claim wins, and the othe
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import mmh3
@@ -31,6 +31,9 @@ BALANCE_S = 1.0
 
 MOVES_MAX = 8
 """Partitions that are handed over at once."""
+
+TOPICS_AT_ONCE = 64
+"""Topics that are gone through before the event loop serves others."""
 
 _log = logging.getLogger(__name__)
 
@@ -290,16 +293,23 @@ class Leadership:
         self._lived = living
         await self._writer.forget()  # else deleted topics would be announced, and kept for ever
         leads: dict[str, list[int]] = {}
-        for topic, partition in self._writer.led_partitions():
-            leads.setdefault(topic.name, []).append(partition)
-        self._brokers.announce_led({name: sorted(indexes) for name, indexes in sorted(leads.items())})
+        async for topic, led in self._led():  # two, while one of the name is deleted and made again
+            leads[topic.name] = sorted({*leads.get(topic.name, ()), *led})
+        self._brokers.announce_led(dict(sorted(leads.items())))
+
+    async def _led(self) -> AsyncIterator[tuple[Topic, list[int]]]:
+        """The partitions of each topic that are led here; the event loop serves others in between."""
+        for number, each in enumerate(self._writer.led_by_topic(), 1):
+            yield each
+            if number % TOPICS_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     async def _balance(self, living: tuple[int, ...]) -> None:
-        wanted = (
-            (topic, partition, _preferred_leader_of(topic, partition, living))
-            for topic, partition in self._writer.led_partitions()
-        )
-        await self._move(move for move in wanted if move[2] != self._brokers.id)
+        moves: list[tuple[Topic, int, int]] = []
+        async for topic, led in self._led():
+            preferred = preferred_leaders(topic.topic_id, topic.partition_count, living)
+            moves += [(topic, each, preferred[each]) for each in led if preferred[each] != self._brokers.id]
+        await self._move(moves)
 
     async def _move(self, moves: Iterable[tuple[Topic, int, int]]) -> None:
         at_once = asyncio.Semaphore(MOVES_MAX)
