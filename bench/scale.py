@@ -1,4 +1,4 @@
-"""What many idle things cost a gateway: `python -m bench.scale --share 0.1`.
+"""The cost of many idle things to a gateway: `python -m bench.scale --share 0.1`.
 
 The whole is 2,000 topics of 8 partitions, 5,000 groups with a member each, 100,000 ids of producers and
 10,000 idle connections, half of them to the Kafka listener. One gateway leads all partitions and all groups.
@@ -199,7 +199,7 @@ def _connections(url: str, kafka: str, count: int) -> Iterator[None]:
 
 
 def _lone(url: str) -> list[float]:
-    """What a record takes, in ms, in order: one connection, one partition, a pause after each."""
+    """The times that records take, in ms, in order: one connection, one partition, a pause after each."""
     connection, took, clock = http.client.HTTPConnection(urlsplit(url).netloc), [], SystemClock()
     for _ in range(_LONE):
         begin = timer()

@@ -36,6 +36,9 @@ often."""
 THREADS = 8
 """Topics that are folded at a time: on an object store a fold mostly waits."""
 
+_SPARE = 1.25
+"""How much longer than needed for LOOKS_PER_S pauses become: so each partition has its turn."""
+
 LOOK_MIN_S = 0.5
 """The pause after the first look that found nothing; each later one is twice as long and this longer."""
 
@@ -64,7 +67,7 @@ class _PartitionState:
 @dataclass(slots=True)
 class _TopicState:
     """A topic whose table this gateway keeps: when it was last level, whether it lags, why it could not be
-    folded, and when to try again (`monotonic`).
+    folded, when to try again, and when something came (`monotonic`).
     """
 
     topic: Topic
@@ -73,6 +76,11 @@ class _TopicState:
     partitions: dict[int, _PartitionState] = field(default_factory=dict)
     due: float = 0.0
     failed: LakelogError | None = None
+    used_s: float = -math.inf
+
+    def rests(self, now: float) -> bool:
+        """Whether nothing has come for long, as far as is known here."""
+        return now - self.used_s > 2 * LOOK_MAX_S
 
 
 class FoldDuty:
@@ -94,6 +102,7 @@ class FoldDuty:
         self._cluster, self._is_ours, self._is_led, self._clock = cluster, is_ours, is_led, clock
         self._followed: dict[str, _TopicState] = {}
         self._due, self._look_max_s = 0.0, LOOK_MAX_S
+        self._looks_left, self._begun = 0.0, clock.monotonic()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="lakelog-fold")
         self._unused: dict[str, float] = {}
         """When to look at topics that nobody uses (`monotonic`): once, and later if that failed."""
@@ -133,7 +142,10 @@ class FoldDuty:
         looked_at = sum(
             state.pause_s > 0 for one in self._followed.values() for state in one.partitions.values()
         )
-        self._look_max_s = max(LOOK_MAX_S, looked_at / self._looks_per_s)
+        self._look_max_s = max(LOOK_MAX_S, _SPARE * looked_at / self._looks_per_s)
+        # Else all that were opened at once would be looked at at once, for ever.
+        self._looks_left = min(self._looks_left, 1.0) + self._looks_per_s * (now - self._begun)
+        self._begun = now
         followed = [partial(self._follow, one) for one in self._followed.values()]
         return [*followed, *(partial(self._look_once, topic) for topic in islice(unused, 1))]
 
@@ -175,9 +187,9 @@ class FoldDuty:
     def _fold(self, one: _TopicState, changed: Sequence[int], now: float) -> None:
         one.behind, one.failed = True, None
         if any(one.partitions[number].pause_s == 0 for number in changed):
+            one.used_s = now
             for state in one.partitions.values():  # the topic is in use, so the others may have news, too
-                if state.pause_s > LOOK_MAX_S:
-                    state.pause_s, state.due = LOOK_MAX_S, min(state.due, now + LOOK_MAX_S)
+                state.due = state.due if state.failed else min(state.due, now + LOOK_MAX_S)
         try:
             result = fold_partitions(one.topic, changed)
             folded = one.topic.table().snapshot
@@ -209,7 +221,7 @@ class FoldDuty:
         partition = one.topic.partition(number)
         if partition.leading:
             return partition.snapshot.version != state.version
-        if now < state.due:
+        if now < state.due or not self._has_turn(one, state, now):
             return False
         if state.failed:
             return True
@@ -220,9 +232,19 @@ class FoldDuty:
             raise
         except LakelogError:
             return True  # the fold names it, and goes on with the others
-        state.pause_s = 0.0 if moved else min(self._look_max_s, 2 * state.pause_s + LOOK_MIN_S)
+        longest_s = self._look_max_s if one.rests(now) else LOOK_MAX_S
+        state.pause_s = 0.0 if moved else min(longest_s, 2 * state.pause_s + LOOK_MIN_S)
         state.due = now + state.pause_s
         return partition.snapshot.version != state.version
+
+    def _has_turn(self, one: _TopicState, state: _PartitionState, now: float) -> bool:
+        """Whether a look that is due is one of those that this round may take."""
+        if state.failed or state.pause_s < LOOK_MAX_S / 2 or not one.rests(now):
+            return True
+        if self._looks_left < 1:
+            return False
+        self._looks_left -= 1
+        return True
 
     def lags(self) -> Iterator[tuple[str, float]]:
         """For how many seconds each topic may have had records that its table lacks; 0 if it has all."""

@@ -29,6 +29,9 @@ OTHER_GROUPS = "(other)"
 
 _NO_LAG = Lag()
 
+_SPARE = 1.25
+"""How much longer than needed for LOOKS_PER_S pauses become: so each partition has its turn."""
+
 LOOK_MIN_S = 5.0
 """The pause after the first look at a partition that found nothing; each later one is twice as long and this
 longer."""
@@ -122,20 +125,25 @@ class LagFollower:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._clock, self._followed_s = clock, clock.monotonic()
         self._looks: WeakKeyDictionary[Partition, _Look] = WeakKeyDictionary()
 
     def follow(self, partitions: Iterable[Partition]) -> None:
         """Look at those that are due. Raises StoreUnavailable, Damaged."""
         led_elsewhere = {partition for partition in partitions if not partition.leading}
-        longest_s = max(LOOK_MAX_S, len(led_elsewhere) / LOOKS_PER_S)
+        longest_s = max(LOOK_MAX_S, _SPARE * len(led_elsewhere) / LOOKS_PER_S)
         now = self._clock.monotonic()
+        left, self._followed_s = LOOKS_PER_S * (now - self._followed_s), now
         for partition in led_elsewhere:
             look = self._looks.setdefault(partition, _Look())
             # Readers and the fold look, too.
             pause_s = 0.0 if partition.snapshot.version != look.version else look.pause_s
             if now < look.looked_s + pause_s:
                 continue
+            if pause_s >= LOOK_MAX_S / 2:
+                left -= 1
+                if left < 0:
+                    continue  # next time: not all that were opened at once are looked at at once, for ever
             with suppress(UnknownTopic):  # it was deleted just now, and its groups will hear of it
                 moved = partition.refresh().version != look.version
                 pause_s = 0.0 if moved else min(longest_s, 2 * look.pause_s + LOOK_MIN_S)

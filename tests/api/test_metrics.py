@@ -43,7 +43,7 @@ def test_the_page_of_a_gateway_is_as_the_client_library_writes_it() -> None:
     families = [*metrics.registry.collect()]
 
     class Once:
-        """What was collected, for both."""
+        """The families, collected once for both."""
 
         def collect(self) -> list[Metric]:
             return families

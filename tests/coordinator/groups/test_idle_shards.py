@@ -1,4 +1,4 @@
-"""What groups that nobody uses cost a gateway: looks at the store, and at the groups themselves."""
+"""The cost of groups that nobody uses: looks at the store, and at the groups themselves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
