@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+DOCKER ?= docker
 LOCKS := requirements/uv.txt pyproject.toml
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # Names no host, so that an environment's own index serves it.
 LOCK := UV_NATIVE_TLS=1 $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
@@ -18,7 +20,7 @@ LAKELOG_SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test quick touched check format torture bench soak lock clean
+.PHONY: help demo setup test quick touched check format torture bench soak dist image lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -29,9 +31,9 @@ demo: $(VENV)/.demo ## Stream 336,776 real flights through the log and check eve
 setup: $(VENV)/.dev ## Everything that the tests need: packages, a JRE, Delta's jars, an S3 server
 	@$(BIN)/python scripts/tools.py
 
-test: check ## All that CI runs: check, the tests, and the wheel in an environment of its own
+test: check ## All that CI runs: check, the tests, and the package in an environment of its own
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder || $(ALONE)
-	$(BIN)/python scripts/check_wheel.py
+	@$(MAKE) --no-print-directory dist
 
 quick: setup ## The tests of single parts: no process, no JVM, no S3, no kills
 	$(BIN)/python -m pytest --quick --ignore=tests/system --numprocesses 2 --dist worksteal --quiet -r fE
@@ -63,10 +65,21 @@ bench: $(VENV)/.dev ## This project beside its peers
 soak: setup ## An hour on S3 while gateways and store die; ARGS='--minutes 2' for a trial
 	$(BIN)/python -m bench.soak $(ARGS)
 
+dist: $(VENV)/.dev .tools/dist/.made ## Wheel and source archive in dist/, checked as a registry would, and installed
+	@rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+	.tools/dist/bin/twine check --strict dist/*
+	.tools/dist/bin/check-wheel-contents dist/*.whl
+	$(BIN)/python scripts/check_wheel.py dist/*.whl
+
+image: ## The image of deploy/image, by docker or what DOCKER names
+	$(DOCKER) build --file deploy/image/Dockerfile --tag lakelog:$(VERSION) .
+
 lock: $(VENV)/.dev ## Resolve the locked versions anew
 	$(LOCK) requirements/dev.txt pyproject.toml --all-extras --group dev
 	$(LOCK) requirements/demo.txt pyproject.toml --extra demo --group build --constraints requirements/dev.txt
 	$(LOCK) requirements/image.txt pyproject.toml --group build --constraints requirements/dev.txt
+	$(LOCK) requirements/dist.txt --group dist
 	$(LOCK) requirements/uv.txt --group uv
 
 clean: ## Remove what the other targets made, and no tables
@@ -79,3 +92,8 @@ $(VENV)/.demo: requirements/demo.txt $(LOCKS)
 $(VENV)/.dev: requirements/dev.txt $(LOCKS)
 	$(PYTHON) scripts/setup.py $(VENV) dev
 	@touch $@ $(VENV)/.demo
+
+.tools/%/.made: requirements/%.txt | $(VENV)/.dev
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .tools/$*
+	UV_NATIVE_TLS=1 $(BIN)/uv pip install --quiet --require-hashes --python .tools/$* --requirement $<
+	@touch $@

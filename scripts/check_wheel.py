@@ -1,4 +1,4 @@
-"""Build the wheel, install it alone into a fresh environment, and import every module that it holds.
+"""Install a wheel alone into a fresh environment, and import every module that it holds: `make dist` runs it.
 
 The environment has what `pip install lakelog` brings, so the modules for Spark are only looked for, not
 imported: the tests import those.
@@ -23,17 +23,15 @@ for name in sys.argv[1:]:
 """
 
 
-def main() -> None:
-    """Exit with an error when a module is missing from the wheel, or lacks a dependency."""
+def main(wheel: str) -> None:
+    """Exit with an error when a module is missing from `wheel`, or lacks a dependency."""
     with tempfile.TemporaryDirectory() as scratch:
-        modules = check(Path(scratch))
+        modules = check(Path(wheel).absolute(), Path(scratch))
     print(f"the wheel holds {len(modules)} modules, and imports {len(without_spark(modules))} without Spark")
 
 
-def check(scratch: Path) -> list[str]:
-    """Build, install and import in `scratch`; returns the wheel's modules."""
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", scratch, ROOT)
-    (wheel,) = scratch.glob("*.whl")
+def check(wheel: Path, scratch: Path) -> list[str]:
+    """Install `wheel` in `scratch` and import its modules; returns their names."""
     modules = held(wheel)
     if modules != (expected := sorted(module for package in packages() for module in module_names(package))):
         sys.exit(f"not the same in the wheel and in the folder: {sorted(set(modules) ^ set(expected))}")
@@ -96,4 +94,4 @@ def run(*command: str | Path, cwd: Path = ROOT) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -8,6 +8,7 @@ import pytest
 
 from log_tables.table.commit import ENGINE
 from log_tables.version import VERSION
+from scripts.long_description import LongDescription
 from tests.kit.support import ROOT, free_port, listens, wait_until
 
 PACKAGES = sorted(marker.parent for marker in ROOT.glob("*/py.typed"))
@@ -34,6 +35,14 @@ def test_the_package_has_the_version_that_its_code_says() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == VERSION
     assert f"lakelog/{VERSION}" == ENGINE
+
+
+def test_the_long_description_of_the_package_has_no_link_that_only_the_repository_has() -> None:
+    metadata: dict[str, object] = {}
+    LongDescription(str(ROOT), {}).update(metadata)
+    links = re.findall(r"\]\(([^)]*)\)", str(metadata["readme"]))
+    assert links
+    assert all(link.startswith(("https://", "http://")) for link in links)
 
 
 def test_the_locks_name_no_host() -> None:
