@@ -28,7 +28,7 @@ from log_tables.table.commit import Metadata, Protocol, decode, encode
 from log_tables.table.invariant import kind_of
 from log_tables.table.snapshot import Snapshot, segment_of
 from tests.kit.gateway import RunningGateway, running_gateway
-from tests.kit.support import ROOT
+from tests.kit.support import ROOT, free_port
 
 DOCS = ROOT / "docs"
 HTTP = (DOCS / "http.md").read_text()
@@ -263,12 +263,12 @@ EXAMPLE = re.compile(r"^```(sh|python)\n(.*?)^```(?:\n```(json|text)\n(.*?)^```)
 """Language and code of an example, kind and text of the answer that follows it, if one does."""
 
 
-NAMED_URL = "http://127.0.0.1:8082"
+NAMED_URL, NAMED_LISTENER = "http://127.0.0.1:8082", "127.0.0.1:9092"
 
 
-def runnable(language: str, code: str, url: str) -> list[str]:
+def runnable(language: str, code: str, url: str, listener: str) -> list[str]:
     """The command of an example, at another gateway than the one that it names."""
-    code = code.replace(NAMED_URL, url)
+    code = code.replace(NAMED_URL, url).replace(NAMED_LISTENER, listener)
     if language == "python":
         return [sys.executable, "-c", code]
     lines = [line for line in code.splitlines() if not line.startswith(("make ", "lakelog serve"))]
@@ -276,11 +276,21 @@ def runnable(language: str, code: str, url: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl: the examples use it")
-@pytest.mark.parametrize("page", ["README.md", "docs/consumers.md", "docs/backup.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/quickstart.md",
+        "docs/consumers.md",
+        "docs/backup.md",
+        "docs/what-now.md",
+    ],
+)
 def test_the_examples_of_a_page_run_and_answer_as_they_say(tmp_path: Path, page: str) -> None:
-    with running_gateway(tmp_path / "lakelog-data") as gateway:
+    listener = f"127.0.0.1:{free_port()}"
+    with running_gateway(tmp_path / "lakelog-data", kafka_listener=listener) as gateway:
         for language, code, kind, answer in EXAMPLE.findall((ROOT / page).read_text()):
-            command = runnable(language, code, gateway.url)
+            command = runnable(language, code, gateway.url, listener)
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAKELOG_URL": gateway.url}
             done = subprocess.run(
                 command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
