@@ -20,7 +20,7 @@ LAKELOG_SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test quick touched check format torture bench soak dist image lock clean
+.PHONY: help demo setup test quick touched check format torture bench soak dist image site lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -31,9 +31,9 @@ demo: $(VENV)/.demo ## Stream 336,776 real flights through the log and check eve
 setup: $(VENV)/.dev ## Everything that the tests need: packages, a JRE, Delta's jars, an S3 server
 	@$(BIN)/python scripts/tools.py
 
-test: check ## All that CI runs: check, the tests, and the package in an environment of its own
+test: check ## All that CI runs: check, the tests, the package in an environment of its own, the site
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder || $(ALONE)
-	@$(MAKE) --no-print-directory dist
+	@$(MAKE) --no-print-directory dist site
 
 quick: setup ## The tests of single parts: no process, no JVM, no S3, no kills
 	$(BIN)/python -m pytest --quick --ignore=tests/system --numprocesses 2 --dist worksteal --quiet -r fE
@@ -75,15 +75,19 @@ dist: $(VENV)/.dev .tools/dist/.made ## Wheel and source archive in dist/, check
 image: ## The image of deploy/image, by docker or what DOCKER names
 	$(DOCKER) build --file deploy/image/Dockerfile --tag lakelog:$(VERSION) .
 
+site: .tools/site/.made ## The pages as a site with a search, in build/site/html
+	.tools/site/bin/python scripts/site.py
+
 lock: $(VENV)/.dev ## Resolve the locked versions anew
 	$(LOCK) requirements/dev.txt pyproject.toml --all-extras --group dev
 	$(LOCK) requirements/demo.txt pyproject.toml --extra demo --group build --constraints requirements/dev.txt
 	$(LOCK) requirements/image.txt pyproject.toml --group build --constraints requirements/dev.txt
 	$(LOCK) requirements/dist.txt --group dist
+	$(LOCK) requirements/site.txt --group site
 	$(LOCK) requirements/uv.txt --group uv
 
 clean: ## Remove what the other targets made, and no tables
-	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build/site
 
 $(VENV)/.demo: requirements/demo.txt $(LOCKS)
 	$(PYTHON) scripts/setup.py $(VENV) demo

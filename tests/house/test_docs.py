@@ -90,6 +90,17 @@ def test_links_lead_to_headings_that_exist(page: Path) -> None:
         assert anchor in anchors(aim), f"{page.name} links to {target}#{anchor}"
 
 
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+def test_every_page_has_a_place_on_the_site() -> None:
+    named = {
+        ROOT / name for name in re.findall(r"- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    }
+    assert set(PAGES) - named == {*(DOCS / "decisions").glob("*.md")}
+
+
 def test_every_page_can_be_reached_from_the_readme() -> None:
     seen, left = set(), [ROOT / "README.md"]
     while left:
