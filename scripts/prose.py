@@ -17,6 +17,7 @@ from scripts.wrap import wrapped
 ROOT = Path(__file__).resolve().parent.parent
 OPENING = re.compile(r"(?:The same|Of|Those|That|What)\b")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 FOLDERS = "api|bench|coordinator|deploy|docs|examples|ingest|jobs|lakelog|log_tables|scripts|tests"
 NAMED = re.compile(rf"(?<![\w/.<-])((?:{FOLDERS})/[\w/.-]+\.(?:md|py))\b")
 PROGRAMS = ("bench", "examples", "scripts", "tests")
@@ -28,6 +29,8 @@ def page_faults(page: Path, root: Path) -> Iterator[str]:
     text = page.read_text()
     if wrapped(text) != text:
         yield "is not wrapped at one width: run `make format`"
+    if "\n\n\n" in CODE.sub("code", text):
+        yield "has two blank lines, which an edit has left"
     for target in LINK.findall(text):
         if not (page.parent / target).exists():
             yield f"links to {target}, which does not exist"

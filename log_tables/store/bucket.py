@@ -79,7 +79,10 @@ class ObjectStore:
         try:
             self._backend = MemoryStore() if in_memory else _connect(self.url, options)
         except (BaseError, ValueError) as error:
-            raise InvalidArgument(f"{url} cannot be opened: {_said(error)}; check its options") from None
+            said = _said(error)
+            named = [name for name, value in options.items() if f'"{value}"' in said]
+            which = f"option {named[0]}" if named else "options"
+            raise InvalidArgument(f"{url} cannot be opened: {said}; check its {which}") from None
 
     def get(self, path: str) -> bytes:
         with _asking(path):

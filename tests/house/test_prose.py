@@ -15,6 +15,7 @@ NO_FILE = f"{NO_FOLDER}/run.py"
     ("text", "fault"),
     [
         ("words " * 30, "is not wrapped at one width: run `make format`"),
+        ("One.\n\n\nTwo.", "has two blank lines, which an edit has left"),
         ("[a page](missing.md)", "links to missing.md, which does not exist"),
         (f"[this page](page.md), `{NO_FILE}`", f"names {NO_FILE}, which does not exist"),
     ],

@@ -106,6 +106,12 @@ def test_an_endpoint_without_tls_has_to_be_meant(name: str, monkeypatch: pytest.
     open_store("s3://bucket", options, create=False)
 
 
+@pytest.mark.parametrize(("name", "value"), [("timeout", "soon"), ("AWS_SKIP_SIGNATURE", "maybe")])
+def test_an_option_with_an_impossible_value_is_named(name: str, value: str) -> None:
+    with pytest.raises(InvalidArgument, match=f'"{value}" .*; check its option {name}$'):
+        open_store("s3://bucket", {"region": "us-east-1", name: value}, create=False)
+
+
 def test_only_variables_of_aws_name_an_endpoint_and_options_win_over_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
