@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 UV = Path(sys.executable).parent / "uv"
+NEEDS_PYTEST = "lakelog.testing.plugin"
 NEEDS_SPARK = ("jobs", "lakelog.spark", "pyspark_lakelog")
 
 PAGE_SUFFIXES = (".css", ".html", ".js", ".svg", ".txt")
@@ -81,8 +82,9 @@ def dotted(path: str) -> str:
 
 
 def without_spark(modules: list[str]) -> list[str]:
-    """The modules that need no PySpark, and that do nothing but define when imported."""
-    return [module for module in modules if not module.startswith((*NEEDS_SPARK, "lakelog.__main__"))]
+    """The modules that need no PySpark and no pytest, and that do nothing but define when imported."""
+    others = (*NEEDS_SPARK, NEEDS_PYTEST, "lakelog.__main__")
+    return [module for module in modules if not module.startswith(others)]
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:

@@ -105,13 +105,15 @@ def run(
     ready: Callable[[str], None] = say,
     kafka_port: int | None = None,
     sockets: Path | None = None,
+    around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop accepting, answer what is in flight, flush and return.
 
     A second signal ends the process at once, which loses nothing that was acknowledged with acks=all.
     `ready` is given one line when requests are answered; it is printed by default. With `peer_port` this
     process shares its port with others, and listens on that one, too, for the other gateways, and at a Unix
-    socket in the directory `sockets`, if there is one.
+    socket in the directory `sockets`, if there is one. Requests come first to what `around` makes of the
+    application.
 
     Raises OSError when the address cannot be listened on, LakelogError when the root cannot be opened,
     SystemExit(1) when the flush was not done.
@@ -140,7 +142,7 @@ def run(
     if certificate is not None:
         queue = _handshakes(certificate, bounds, lambda: server.connections)
     config = uvicorn.Config(
-        _application(gateway),
+        around(_application(gateway)),
         loop="uvloop",
         http=bounded(bounds) if queue is None else after_handshake(bounded(bounds), queue),  # type: ignore[arg-type]
         ws="none",

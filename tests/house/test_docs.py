@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import api.errors
+import lakelog.testing
 from api.v2.consumer_schema import WITHOUT_EFFECT, NewConsumer
 from ingest.commit_budget import REQUESTS_PER_COMMIT
 from lakelog.spark.options import SOURCE_OPTIONS, STORAGE_PREFIX
@@ -295,6 +296,7 @@ def runnable(language: str, code: str, url: str, listener: str) -> list[str]:
         "docs/consumers.md",
         "docs/backup.md",
         "docs/what-now.md",
+        "docs/testing-programs.md",
     ],
 )
 def test_the_examples_of_a_page_run_and_answer_as_they_say(tmp_path: Path, page: str) -> None:

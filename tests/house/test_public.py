@@ -5,6 +5,7 @@ import sys
 
 import lakelog
 import lakelog.spark
+import lakelog.testing
 from lakelog.client.request import kind_of
 from log_tables.error_codes import ERROR_CODES
 from log_tables.errors import LakelogError
@@ -62,6 +63,7 @@ def test_the_public_names_are_these() -> None:
     assert lakelog.__all__ == sorted([*CLASSES, *ERRORS, *FUNCTIONS, "__version__"])
     assert all(getattr(lakelog, name).__name__ == name for name in [*CLASSES, *ERRORS, *FUNCTIONS])
     assert lakelog.spark.__all__ == ["DELTA_PACKAGE", "register", "session", "topics"]
+    assert lakelog.testing.__all__ == ["RunningGateway", "gateway"]
 
 
 def test_every_error_that_a_client_raises_is_public() -> None:

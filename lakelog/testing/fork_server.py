@@ -1,7 +1,8 @@
-"""A process that has imported what `lakelog` imports, and forks it: the server of `tests.kit.forked`.
+"""A process that has imported what gateways import, and forks them: the server of lakelog/testing/forked.py.
 
-Each message on the socket whose number is its argument asks for a child, by its words, environment and
-directory. With it come three files: for stdout, for stderr, and a pipe for its id and then its status.
+Each message on the socket whose number is its first argument asks for a child, by its module, words,
+environment and directory. With it come four files: for stdin, stdout and stderr, and a pipe for its id and
+then its status. Its other arguments are more modules to import.
 """
 
 import faulthandler
@@ -18,12 +19,10 @@ from importlib import import_module
 
 MESSAGE_MAX = 1 << 18
 NUMBER_BYTES = 8
+FILES = 4
 IMPORTED = (
     "api.process.server",
-    "api.process.workers",
-    "jobs.maintenance",
-    "lakelog.cli.maintainer",
-    "lakelog.cli.commands.serve",
+    "api.kafka.listener",
     "uvicorn.lifespan.on",
     "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.httptools_impl",
@@ -31,12 +30,14 @@ IMPORTED = (
 
 
 def main() -> None:
-    """Serve until nobody can ask any longer; in a child, be `lakelog`."""
-    for name in IMPORTED:
+    """Serve until nobody can ask any longer; in a child, be what was asked for."""
+    gc.disable()
+    for name in (*IMPORTED, *sys.argv[2:]):
         import_module(name)
     import_module("api.process.app").routes()
     gc.collect()
     gc.freeze()  # no child looks at what it shares
+    gc.enable()
     control = socket.socket(fileno=int(sys.argv[1]))
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -50,7 +51,7 @@ def main() -> None:
             os.read(woken, 4096)
             _reap(statuses)
         if control.fileno() in ready:
-            message, files, _, _ = socket.recv_fds(control, MESSAGE_MAX, 3)
+            message, files, _, _ = socket.recv_fds(control, MESSAGE_MAX, FILES)
             if not message:
                 return
             pid = os.fork()
@@ -61,9 +62,9 @@ def main() -> None:
                     os.close(each)
                 _become(message, files)
                 return
-            for each in files[:2]:
+            for each in files[:-1]:
                 os.close(each)
-            statuses[pid] = files[2]
+            statuses[pid] = files[-1]
             os.write(statuses[pid], pid.to_bytes(NUMBER_BYTES))
 
 
@@ -82,7 +83,7 @@ def _become(message: bytes, files: list[int]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     asked = json.loads(message)
-    for number, each in enumerate(files[:2], 1):
+    for number, each in enumerate(files[:-1]):
         os.dup2(each, number)
     for each in files:
         os.close(each)
@@ -91,8 +92,8 @@ def _become(message: bytes, files: list[int]) -> None:
     os.chdir(asked["directory"])
     if asked["environment"].get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
-    sys.argv = ["lakelog", *asked["words"]]
-    runpy.run_module("lakelog", run_name="__main__", alter_sys=True)
+    sys.argv = [asked["module"], *asked["words"]]
+    runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,12 @@
+"""A gateway for tests of programs that use lakelog, and the faults that they have to bear.
+
+    with lakelog.testing.gateway() as gateway:
+        gateway.lose_answer("/topics/orders", method="POST")
+
+The plugin of pytest has it as the fixture `lakelog_gateway`, with a topic for each test, `lakelog_topic`.
+docs/testing-programs.md has examples. Stores that fail are in log_tables/testing.py.
+"""
+
+from lakelog.testing.running_gateway import RunningGateway, gateway
+
+__all__ = ["RunningGateway", "gateway"]

@@ -1,0 +1,41 @@
+"""The process of a gateway under test: `python -m lakelog.testing.server SETTINGS`, which is JSON.
+
+Each line on its standard input is a JSON list of the faults that it has from then on, and is answered by a
+line. It ends with its standard input: so it never outlives its test.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+
+from api.process.server import check_exposure, run, say
+from ingest.settings import Settings
+from lakelog.testing.faults import App, Fault, FaultKind, FaultyApp
+
+
+def main() -> None:
+    """Serve until SIGTERM, or the end of standard input."""
+    settings = Settings.model_validate(json.loads(sys.argv[1]))
+    check_exposure(settings)
+
+    def faulty(app: App) -> App:
+        made = FaultyApp(app)
+        threading.Thread(target=_listen, args=(made,), daemon=True).start()
+        return made
+
+    run(settings, around=faulty)
+
+
+def _listen(app: FaultyApp) -> None:
+    with suppress(OSError):
+        for line in sys.stdin:
+            app.set_faults([Fault(**{**each, "kind": FaultKind(each["kind"])}) for each in json.loads(line)])
+            say("done")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()
