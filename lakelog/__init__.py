@@ -1,5 +1,5 @@
 """lakelog: a streaming log whose storage is the lakehouse. Programs use `Client`, `Consumer`, `Producer`, and
-on an event loop `AsyncClient`, `AsyncProducer`.
+on an event loop `AsyncClient`, `AsyncProducer`. `sql` asks the tables.
 
 Every error that they raise on purpose is here, too: catch `lakelog.UnknownTopic`, or a whole kind, such as
 `lakelog.Retriable`. log_tables/errors.py says which kind asks the caller for what.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from log_tables.version import VERSION
 
 if TYPE_CHECKING:
-    from lakelog.client import json_deserializer, json_serializer
+    from lakelog.client import json_deserializer, json_serializer, sql
     from lakelog.client.async_client import AsyncClient
     from lakelog.client.client import Client
     from lakelog.client.consumer.consumer import Consumer
@@ -103,6 +103,7 @@ __all__ = [
     "__version__",
     "json_deserializer",
     "json_serializer",
+    "sql",
 ]
 
 __version__ = VERSION
@@ -118,6 +119,7 @@ _MODULES = {
     "TopicPartition": "log_tables.topic_partition",
     "json_deserializer": "lakelog.client",
     "json_serializer": "lakelog.client",
+    "sql": "lakelog.client",
 }
 """Where the names are that are no errors."""
 

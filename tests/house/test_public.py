@@ -20,7 +20,7 @@ CLASSES = [
     "Record",
     "TopicPartition",
 ]
-FUNCTIONS = ["json_deserializer", "json_serializer"]
+FUNCTIONS = ["json_deserializer", "json_serializer", "sql"]
 ERRORS = [
     "AuthenticationFailed",
     "AuthorizationFailed",
