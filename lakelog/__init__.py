@@ -1,5 +1,5 @@
 """lakelog: a streaming log whose storage is the lakehouse. Programs use `Client`, `Consumer`, `Producer`, and
-on an event loop `AsyncClient`, `AsyncProducer`. `sql` asks the tables.
+on an event loop `AsyncClient`, `AsyncConsumer`, `AsyncProducer`. `sql` asks the tables.
 
 Every error that they raise on purpose is here, too: catch `lakelog.UnknownTopic`, or a whole kind, such as
 `lakelog.Retriable`. log_tables/errors.py says which kind asks the caller for what.
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lakelog.client import json_deserializer, json_serializer, sql
     from lakelog.client.async_client import AsyncClient
     from lakelog.client.client import Client
+    from lakelog.client.consumer.async_consumer import AsyncConsumer
     from lakelog.client.consumer.consumer import Consumer
     from lakelog.client.producer.async_producer import AsyncProducer
     from lakelog.client.producer.producer import Producer
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AsyncConsumer",
     "AsyncProducer",
     "AuthenticationFailed",
     "AuthorizationFailed",
@@ -110,6 +112,7 @@ __version__ = VERSION
 
 _MODULES = {
     "AsyncClient": "lakelog.client.async_client",
+    "AsyncConsumer": "lakelog.client.consumer.async_consumer",
     "AsyncProducer": "lakelog.client.producer.async_producer",
     "Client": "lakelog.client.client",
     "Consumer": "lakelog.client.consumer.consumer",

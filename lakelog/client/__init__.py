@@ -33,7 +33,7 @@ def sql(
     *,
     data: str | os.PathLike[str],
     store_options: Mapping[str, str] | None = None,
-    on_scan: Callable[[str, int, int], object] = lambda *_: None,
+    on_scan: Callable[[str, int, int], None] = lambda *_: None,
 ) -> "pa.Table":
     """The answer to a query in DataFusion's SQL over the topics at the root `data`: that of `lakelog sql`.
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import closing
 from functools import wraps
@@ -13,7 +13,7 @@ import httpx
 
 from lakelog.client import DEFAULT_URL
 from lakelog.client.calls import Calls
-from lakelog.client.request import Call, Request, checked_url, failure, http_options, refusal
+from lakelog.client.request import Asked, Call, Request, checked_url, failure, http_options, refusal
 from lakelog.client.security_config import Credential
 from log_tables.clock import Clock, ManualClock, SystemClock
 
@@ -137,18 +137,18 @@ class AsyncClient:
                 asked = next(call)
                 while True:
                     answer = await self._answer(asked)
-                    asked = call.throw(answer) if isinstance(answer, Exception) else call.send(answer)
+                    asked = call.throw(answer) if isinstance(answer, BaseException) else call.send(answer)
         except StopIteration as end:
             result: Result = end.value
             return result
 
-    async def _answer(self, asked: Request | float | Future[None]) -> Any:
+    async def _answer(self, asked: Asked) -> Any:
         """The answer that a call is sent, or thrown if it is an error."""
         if isinstance(asked, float):
             return await self._pause(asked)
         if isinstance(asked, Future):
             return await asyncio.shield(asyncio.wrap_future(asked))  # others wait for it, too
-        return await self._response(asked)
+        return await (self._response(asked) if isinstance(asked, Request) else _called(asked))
 
     async def _pause(self, seconds: float) -> None:
         """Let `seconds` pass, in which the event loop goes on."""
@@ -165,6 +165,17 @@ class AsyncClient:
         except Exception as error:  # noqa: BLE001 -- the call hears of whatever it is
             return failure(self.url, request.method, error)
         return answer if answer.is_success else refusal(answer)
+
+
+async def _called(function: Callable[[], object]) -> BaseException | None:
+    """The error of a function of the program, or of its coroutine: the call ends in order, and raises it."""
+    try:
+        result = function()
+        if isinstance(result, Awaitable):
+            await result
+    except BaseException as error:  # noqa: BLE001
+        return error
+    return None
 
 
 def _started(work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":

@@ -15,6 +15,7 @@ from lakelog.client import DEFAULT_URL
 from lakelog.client.calls import READ_BYTES, Calls, Fetched, Lag, Offsets, OffsetsOf
 from lakelog.client.request import (
     ARROW,
+    Asked,
     Call,
     Request,
     checked_url,
@@ -154,16 +155,18 @@ class Client:
                 asked = next(call)
                 while True:
                     answer = self._answer(asked)
-                    asked = call.throw(answer) if isinstance(answer, Exception) else call.send(answer)
+                    asked = call.throw(answer) if isinstance(answer, BaseException) else call.send(answer)
         except StopIteration as end:
             result: Result = end.value
             return result
 
-    def _answer(self, asked: Request | float | Future[None]) -> Any:
+    def _answer(self, asked: Asked) -> Any:
         """The answer that a call is sent, or thrown if it is an error."""
         if isinstance(asked, float):
             return self._clock.pause(asked)
-        return asked.result() if isinstance(asked, Future) else self._response(asked)
+        if isinstance(asked, Request):
+            return self._response(asked)
+        return asked.result() if isinstance(asked, Future) else _called(asked)
 
     def _response(self, request: Request) -> httpx.Response | Exception:
         # An error is returned, not raised: with httpx's as its context it would keep the body as long as it
@@ -175,6 +178,15 @@ class Client:
         except Exception as error:  # noqa: BLE001 -- the call hears of whatever it is
             return failure(self.url, request.method, error)
         return answer if answer.is_success else refusal(answer)
+
+
+def _called(function: Callable[[], object]) -> BaseException | None:
+    """The error of a function of the program, whatever it is: the call ends in order, and raises it."""
+    try:
+        function()
+    except BaseException as error:  # noqa: BLE001
+        return error
+    return None
 
 
 def _started(work: Callable[[], Result]) -> "Future[Result]":

@@ -2,7 +2,8 @@
 
 A *call* is a generator. It yields each request, or the seconds to pause before the next one, is sent the
 answer or thrown the error, and returns its result. Where another call asks already, it yields a future that
-is done when that has found out. `Client` makes calls in a thread, `AsyncClient` on an event loop.
+is done when that has found out; and it yields a function of the program that is to be called. `Client` makes
+calls in a thread, `AsyncClient` on an event loop.
 `Retry` says when a request is repeated.
 """
 
@@ -56,8 +57,10 @@ class Request:
 
 
 Result = TypeVar("Result")
-Call = Generator[Request | float | Future[None], Any, Result]
-"""Yields requests, pauses in seconds, and what it waits for; it is sent the httpx.Response of each request.
+Asked = Request | float | Future[None] | Callable[[], object]
+Call = Generator[Asked, Any, Result]
+"""Yields requests, pauses in seconds, what it waits for, and functions of the program; it is sent the
+httpx.Response of each request.
 Its maker closes it.
 """
 
@@ -197,6 +200,21 @@ class Retry:
             self._deadline = now_s + self._timeout_s
         pause_s = float(error.details.get("retry_after_s", PAUSE_S))
         return pause_s if self._may_repeat(error) and now_s + pause_s <= self._deadline else None
+
+
+def call_retried(
+    attempt: Callable[[], Call[Result]], may_repeat: MayRepeat, timeout_s: float, clock: Clock
+) -> Call[Result]:
+    """The result of the calls that `attempt` makes, as `retry` has it."""
+    again = Retry(may_repeat, timeout_s, clock)
+    while True:
+        try:
+            return (yield from attempt())
+        except LakelogError as error:
+            pause_s = again.pause_s(error)
+            if pause_s is None:
+                raise
+        yield pause_s
 
 
 def retry(attempt: Callable[[], Answer], may_repeat: MayRepeat, timeout_s: float, clock: Clock) -> Answer:

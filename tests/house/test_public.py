@@ -12,6 +12,7 @@ from log_tables.errors import LakelogError
 
 CLASSES = [
     "AsyncClient",
+    "AsyncConsumer",
     "AsyncProducer",
     "Client",
     "Consumer",

@@ -7,13 +7,19 @@ by itself what it gave, and forgets. `faults` are those of the next requests.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from lakelog.client.consumer.membership import Membership
+from lakelog.client.request import Call
 from log_tables.errors import NotAssigned, OutcomeUnknown, UnknownMember, Unreachable
 from log_tables.record import POLL_SCHEMA
 from log_tables.topic_partition import TopicPartition
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 PARTITIONS = tuple(TopicPartition("t", number) for number in range(3))
 
@@ -28,6 +34,30 @@ class Fault(Enum):
     UNSENT = auto()
     LOST = auto()
     LOST_LATE = auto()
+
+
+def as_call(method: Callable[P, Result]) -> Callable[P, Call[Result]]:
+    """A method whose call asks nobody."""
+
+    @wraps(method)
+    def call(*args: P.args, **options: P.kwargs) -> Call[Result]:
+        yield from ()
+        return method(*args, **options)
+
+    return call
+
+
+def driven(call: Call[Result]) -> Result:
+    """The result of a call that asks for nothing but functions of the program."""
+    try:
+        asked = next(call)
+        while True:
+            assert callable(asked)
+            asked()
+            asked = call.send(None)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
 
 
 class ModelCoordinator(Membership):
@@ -82,10 +112,12 @@ class ModelCoordinator(Membership):
 
     # The requests.
 
+    @as_call
     def create(self) -> None:
         with self._request():
             self._exists = True
 
+    @as_call
     def delete(self) -> None:
         with self._request():
             self._check()
@@ -93,6 +125,7 @@ class ModelCoordinator(Membership):
                 self._commit({at: offset for at, offset in self._given.items() if at in self.mine})
             self.evict()
 
+    @as_call
     def subscribe(self, _topics: Iterable[str], _pattern: str) -> None:
         with self._request():
             self._check()
@@ -101,6 +134,7 @@ class ModelCoordinator(Membership):
             if not self._earliest:
                 self.offsets = {at: self.ends[at] for at in self.partitions} | self.offsets
 
+    @as_call
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         with self._request():
             self._check()
@@ -109,19 +143,23 @@ class ModelCoordinator(Membership):
                 ends = {at: self.ends[at] for at in self.mine - self.offsets.keys()}
                 self._noted = ends | self._noted
 
+    @as_call
     def assignment(self) -> tuple[set[TopicPartition], int]:
         with self._request():
             self._check()
             return self.mine - self.others, self._epoch
 
+    @as_call
     def owned(self) -> set[TopicPartition]:
         with self._request():
             return set(self.mine)
 
+    @as_call
     def end(self, at: TopicPartition) -> int:
         with self._request():
             return self.ends[at]
 
+    @as_call
     def records(
         self, generation: int | None, _timeout_ms: int, max_bytes: int | None
     ) -> tuple[pa.Table, int]:
@@ -137,24 +175,27 @@ class ModelCoordinator(Membership):
                 self._give({at: read.stop for at, read in reads.items() if read})
             return _table(reads), self._epoch
 
+    @as_call
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         with self._request():
             self._check(offsets)
             self._commit(dict(offsets))
 
+    @as_call
     def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
         with self._request():
             self._check()
             return {at: self.offsets[at] for at in partitions if at in self.offsets}
 
+    @as_call
     def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         with self._request():
             self._check(positions)
             self._noted |= positions
             self._forget(positions)
 
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
-        self.seek(dict.fromkeys(partitions, 0))
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> Call[None]:
+        yield from self.seek(dict.fromkeys(partitions, 0))
 
     @contextmanager
     def _request(self) -> Iterator[Fault | None]:

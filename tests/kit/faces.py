@@ -1,4 +1,4 @@
-"""The two faces of a client and of a producer, used in the same way: one test holds both.
+"""The two faces of a client, a producer and a consumer, used in the same way: one test holds both.
 
 The face of event loops is driven here by a loop in a thread; every call waits for its result.
 """
@@ -6,11 +6,12 @@ The face of event loops is driven here by a loop in a thread; every call waits f
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, Self, cast
 
 import httpx
 
-from lakelog import AsyncClient, AsyncProducer, Client, Producer
+from lakelog import AsyncClient, AsyncConsumer, AsyncProducer, Client, Consumer, Producer
 from lakelog.client.producer.async_producer import AsyncDelivery
 from lakelog.client.producer.delivery import RecordMetadata
 
@@ -67,6 +68,47 @@ class _Driven:
             return DrivenDelivery(self._loop, result) if isinstance(result, AsyncDelivery) else result
 
         return method
+
+
+class _DrivenConsumer(_Driven):
+    """An AsyncConsumer with the methods of Consumer. It joins when it is made."""
+
+    def __init__(self, loop: Loop, inner: AsyncConsumer) -> None:
+        super().__init__(loop, inner)
+        super().__enter__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        record = self._loop.run(anext(self._inner, None))
+        if record is None:
+            raise StopIteration
+        return record
+
+    @property
+    def subscription(self) -> Any:
+        return self._loop.run(self._inner.subscription())
+
+    def stop(self) -> None:
+        self._inner.stop()
+
+    def transaction(self) -> "_Driven":
+        return _DrivenTransaction(self._loop, self._inner.transaction())
+
+
+class _DrivenTransaction(_Driven):
+    """The block of a transaction. It begins when it is made, as that of threads."""
+
+    def __init__(self, loop: Loop, inner: Any) -> None:
+        super().__init__(loop, inner)
+        self._transaction = loop.run(inner.__aenter__())
+
+    def __enter__(self) -> Any:
+        return self._transaction
 
 
 class DrivenDelivery:
@@ -131,6 +173,15 @@ class Face:
 
     def producer(self, url: str, **options: Any) -> Producer:
         return cast("Producer", self._made(Producer, AsyncProducer, url, options))
+
+    def consumer(self, url: str, *args: Any, **options: Any) -> Consumer:
+        if self._loop is None:
+            return Consumer(url, *args, **options)
+        for callback in {"on_assigned", "on_revoked", "on_lost"} & options.keys():
+            options[callback] = partial(asyncio.to_thread, options[callback])  # it may wait for the loop
+        if options.get("transport") is not None:
+            options["transport"] = _Awaited(options["transport"])
+        return cast("Consumer", _DrivenConsumer(self._loop, AsyncConsumer(url, *args, **options)))
 
     def _made(self, threads: Any, driven: Any, url: str, options: dict[str, Any]) -> Any:
         if self._loop is None:

@@ -1,6 +1,5 @@
 """A consumer instance over HTTP: the requests of one member of a group, each sent once."""
 
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -8,8 +7,9 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from lakelog.client.client import ARROW, Client, quoted
-from log_tables.errors import LakelogError, MemberExists, OutcomeUnknown, UnknownGroup
+from lakelog.client.calls import Calls
+from lakelog.client.request import ARROW, Call, quoted
+from log_tables.errors import MemberExists, OutcomeUnknown, UnknownGroup
 from log_tables.topic_partition import TopicPartition
 
 BEAT_S_MAX = 5.0
@@ -17,21 +17,21 @@ BEAT_S_MAX = 5.0
 
 
 class Membership:
-    """The member `member_id` of a group. Every method may raise UnknownMember, Unreachable, OutcomeUnknown
-    and other Retriable; each may be repeated after these.
+    """The member `member_id` of a group. Every method is a call, and may raise UnknownMember, Unreachable,
+    OutcomeUnknown and other Retriable; each may be repeated after these.
     """
 
-    def __init__(self, client: Client, group_id: str, member_id: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, calls: Calls, group_id: str, member_id: str, config: Mapping[str, Any]) -> None:
         """`config` is that of the instance, by the names of the wire."""
-        self._client, self._group_id, self._member_id, self._config = client, group_id, member_id, config
+        self._calls, self._group_id, self._member_id, self._config = calls, group_id, member_id, config
         self._path = f"/consumers/{quoted(group_id)}/instances/{quote(member_id, safe='')}"
         self._perhaps_created = False
 
-    def create(self) -> None:
+    def create(self) -> Call[None]:
         """Join the group. Raises MemberExists when another has the name, InvalidConsumer."""
         body = {"name": self._member_id, "format": "arrow", **self._config}
         try:
-            self._client.request("POST", f"/consumers/{quoted(self._group_id)}", json=body)
+            yield from self._calls.request("POST", f"/consumers/{quoted(self._group_id)}", json=body)
         except OutcomeUnknown:
             self._perhaps_created = True
             raise
@@ -40,109 +40,99 @@ class Membership:
                 raise
         self._perhaps_created = False
 
-    def delete(self) -> None:
+    def delete(self) -> Call[None]:
         """Leave the group."""
-        self._send("DELETE", "")
+        yield from self._send("DELETE", "")
 
-    def heartbeat(self) -> None:
+    def heartbeat(self) -> Call[None]:
         """Keep the membership alive."""
         # A request without a body says what it is, too: a page in a browser could send one that does not.
         headers = {"Content-Type": "application/json"}
-        self._client.request("POST", f"{self._path}/heartbeat", timeout_s=BEAT_S_MAX, headers=headers)
+        yield from self._calls.request(
+            "POST", f"{self._path}/heartbeat", timeout_s=BEAT_S_MAX, headers=headers
+        )
 
-    def subscribe(self, topics: Iterable[str], pattern: str) -> None:
+    def subscribe(self, topics: Iterable[str], pattern: str) -> Call[None]:
         """Share `topics`, or those that `pattern` matches. Raises InvalidRequest."""
         body = {"topic_pattern": pattern} if pattern else {"topics": sorted(topics)}
-        self._send("POST", "/subscription", json=body)
+        yield from self._send("POST", "/subscription", json=body)
 
-    def subscription(self) -> frozenset[str]:
+    def subscription(self) -> Call[frozenset[str]]:
         """The topics; of a pattern those that it matches now."""
-        return frozenset(self._send("GET", "/subscription").json()["topics"])
+        answer = yield from self._send("GET", "/subscription")
+        return frozenset(answer.json()["topics"])
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign(self, partitions: Iterable[TopicPartition]) -> Call[None]:
         """Own partitions without sharing them. Raises UnknownTopic, UnknownPartition."""
-        self._send("POST", "/assignments", json=_named(partitions))
+        yield from self._send("POST", "/assignments", json=_named(partitions))
 
-    def assignment(self) -> tuple[set[TopicPartition], int]:
+    def assignment(self) -> Call[tuple[set[TopicPartition], int]]:
         """The partitions that it owns and keeps, and the generation of its last change."""
-        answer = self._send("GET", "/assignments")
+        answer = yield from self._send("GET", "/assignments")
         return _topic_partitions(answer.json()["partitions"]), int(answer.headers["Generation"])
 
-    def owned(self) -> set[TopicPartition]:
+    def owned(self) -> Call[set[TopicPartition]]:
         """All partitions that it owns, also those that it has to give up."""
         try:
-            return set(self._client.owned(self._group_id, self._member_id))
+            return set((yield from self._calls.owned(self._group_id, self._member_id)))
         except UnknownGroup:
             return set()
 
-    def end(self, at: TopicPartition) -> int:
+    def end(self, at: TopicPartition) -> Call[int]:
         """The offset that the next record of a partition gets. Raises UnknownTopic, UnknownPartition."""
-        return self._client.offsets(*at).end
+        offsets = yield from self._calls.offsets(*at)
+        return offsets.end
 
-    def records(self, generation: int | None, timeout_ms: int, max_bytes: int | None) -> tuple[pa.Table, int]:
+    def records(
+        self, generation: int | None, timeout_ms: int, max_bytes: int | None
+    ) -> Call[tuple[pa.Table, int]]:
         """The result of a poll, and the generation that the gateway knows."""
         query: dict[str, int] = {"timeout": timeout_ms}
         if generation is not None:
             query["generation"] = generation
         if max_bytes is not None:
             query["max_bytes"] = max_bytes
-        wait_s = self._client.timeout_s + timeout_ms / 1000
-        answer = self._send("GET", "/records", timeout_s=wait_s, params=query, headers={"Accept": ARROW})
+        wait_s = self._calls.timeout_s + timeout_ms / 1000
+        answer = yield from self._send(
+            "GET", "/records", timeout_s=wait_s, params=query, headers={"Accept": ARROW}
+        )
         with pa.ipc.open_stream(pa.BufferReader(answer.content)) as reader:
             return reader.read_all(), int(answer.headers["Generation"])
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> Call[None]:
         """Commit the offsets of the next records. Raises Conflict for what is another's."""
         # The wire has the last record that was processed.
-        self._send("POST", "/offsets", json=_offsets({at: offset - 1 for at, offset in offsets.items()}))
+        yield from self._send(
+            "POST", "/offsets", json=_offsets({at: offset - 1 for at, offset in offsets.items()})
+        )
 
-    def transact(self, body: bytes, key: str) -> tuple[int, list[tuple[str, int, int | None, int]]]:
+    def transact(self, body: bytes, key: str) -> Call[tuple[int, list[tuple[str, int, int | None, int]]]]:
         """Commit a transaction by its retry key; its number, and topic, partition, first offset and count of
         its records. Raises Conflict, NotFound, InvalidRequest: then nothing of it is or will be there; and
         AccessDenied: then this request has done nothing.
         """
         headers = {"Content-Type": ARROW, "Idempotency-Key": key}
-        found = self._send("POST", "/transactions", content=body, headers=headers).json()
+        answer = yield from self._send("POST", "/transactions", content=body, headers=headers)
+        found = answer.json()
         sent = [(p["topic"], p["partition"], p["base_offset"], p["count"]) for p in found["offsets"]]
         return found["transaction"], sent
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> Call[dict[TopicPartition, int]]:
         """The offsets of the next records as the group has committed them, where it has."""
-        found = self._send("GET", "/offsets", json=_named(partitions)).json()["offsets"]
+        answer = yield from self._send("GET", "/offsets", json=_named(partitions))
+        found = answer.json()["offsets"]
         return {TopicPartition(each["topic"], each["partition"]): each["offset"] for each in found}
 
-    def seek(self, positions: Mapping[TopicPartition, int]) -> None:
+    def seek(self, positions: Mapping[TopicPartition, int]) -> Call[None]:
         """Go on from these. Raises Conflict for what it does not own."""
-        self._send("POST", "/positions", json=_offsets(positions))
+        yield from self._send("POST", "/positions", json=_offsets(positions))
 
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> Call[None]:
         """Go on from the first records that there are. Raises Conflict for what it does not own."""
-        self._send("POST", "/positions/beginning", json=_named(partitions))
+        yield from self._send("POST", "/positions/beginning", json=_named(partitions))
 
-    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        return self._client.request(method, self._path + path, **options)
-
-
-class Heartbeat:
-    """A thread that keeps a member alive between its requests, until it is stopped or the process ends."""
-
-    def __init__(self, member: Membership, every_s: float) -> None:
-        self._member, self._every_s = member, every_s
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="lakelog-heartbeat", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """No beat comes after this."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        while not self._stopped.wait(self._every_s):
-            try:
-                self._member.heartbeat()
-            except LakelogError:
-                pass  # the next poll meets the same error, and raises it
+    def _send(self, method: str, path: str, **options: Any) -> Call[httpx.Response]:
+        return self._calls.request(method, self._path + path, **options)
 
 
 def _named(partitions: Iterable[TopicPartition]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """A consumer and its gateway: the requests that `ConsumerState` asks for, and the callbacks of the program.
 
-Every request is sent once. A method that fails with a Retriable or OutcomeUnknown may be called again, and
-goes on where it stood.
+Each method that asks the gateway is a call, and every request is sent once. One that fails with a Retriable
+or OutcomeUnknown may be called again, and goes on where it stood.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -36,10 +37,11 @@ from lakelog.client.consumer.consumer_state import (
 )
 from lakelog.client.consumer.consumer_step import step
 from lakelog.client.consumer.membership import Membership
+from lakelog.client.request import Call
 from log_tables.errors import Conflict, NotFound, OffsetOutOfRange, UnknownMember
 from log_tables.topic_partition import TopicPartition
 
-Callback = Callable[[list[TopicPartition]], None]
+Callback = Callable[[list[TopicPartition]], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Callbacks:
 
 
 class Participant:
-    """Used by one thread."""
+    """Used by one thread, or one task."""
 
     def __init__(
         self, member: Membership, choice: Choice, callbacks: Callbacks, *, earliest: bool, auto_commit: bool
@@ -102,157 +104,168 @@ class Participant:
         self._apply(Restart())
         self._pending = PendingRecords()
 
-    def join(self) -> None:
+    def join(self) -> Call[None]:
         """Become a member with the subscription. Raises MemberExists, InvalidRequest, NotFound."""
         if not self._state.created:
-            self._member.create()
+            yield from self._member.create()
             self._apply(Created())
         choice = self._state.choice
         if choice.partitions:
-            self._member.assign(choice.partitions)
-            self._apply(Joined(self._starts(choice.partitions)))
+            yield from self._member.assign(choice.partitions)
+            self._apply(Joined((yield from self._starts(choice.partitions))))
         else:
-            self._member.subscribe(choice.topics, choice.pattern)
+            yield from self._member.subscribe(choice.topics, choice.pattern)
             self._apply(Joined())
 
-    def poll(self, timeout_ms: int, max_bytes: int | None) -> pa.Table:
+    def poll(self, timeout_ms: int, max_bytes: int | None) -> Call[pa.Table]:
         """One poll, and whatever has to come before it. Records that it gave before count as processed.
 
         Raises UnknownMember: then `lose` comes next.
         """
         while (action := self.state.next_action) is not Action.POLL:
-            self._act(action)
+            yield from self._act(action)
         self._apply(PollSent())
         generation = self._state.known_generation
-        table, latest_generation = self._member.records(generation, timeout_ms, max_bytes)
+        table, latest_generation = yield from self._member.records(generation, timeout_ms, max_bytes)
         self._apply(Received(_spans(table), latest_generation))
         return table
 
-    def lose(self) -> None:
+    def lose(self) -> Call[None]:
         """The member is gone: begin again with the next poll."""
         before = self.state.owned
         self._apply(MemberLost())
-        _call(self._callbacks.lost, before - self._state.owned)
+        yield from _call(self._callbacks.lost, before - self._state.owned)
 
-    def commit(self, offsets: Offsets) -> None:
+    def commit(self, offsets: Offsets) -> Call[None]:
         """Commit the offsets of the next records. Raises Conflict, UnknownMember, OffsetOutOfRange."""
-        self._check_ends(offsets)
-        self._member.commit(offsets)
+        yield from self._check_ends(offsets)
+        yield from self._member.commit(offsets)
         self.transacted(offsets)
 
     def transacted(self, offsets: Offsets) -> None:
         """These were committed with a transaction."""
         self._apply(Committed(offsets))
 
-    def leave(self) -> None:
+    def leave(self) -> Call[None]:
         """Leave the group; with auto-commit, commit what is processed."""
         state = self.state
         if state.joined and self._auto_commit:
             # The gateway would also commit what it gave and we did not process: report our position first.
             self._apply(Leave())
             while self._state.uncertain:
-                self._report()
+                yield from self._report()
         try:
             if state.joined and not state.choice.partitions:
-                self._revoke(self._state.owned)
-        finally:
-            if self._state.created:
-                self._member.delete()
-            self._apply(Left())
+                yield from self._revoke(self._state.owned)
+        except GeneratorExit:  # nobody waits for it: it can ask nothing any more
+            raise
+        except BaseException:
+            yield from self._delete()
+            raise
+        yield from self._delete()
+
+    def _delete(self) -> Call[None]:
+        if self._state.created:
+            yield from self._member.delete()
+        self._apply(Left())
 
     def _apply(self, event: Event) -> None:
         self._state = step(self.state, event)
 
-    def _act(self, action: Action) -> None:
+    def _act(self, action: Action) -> Call[None]:
         match action:
             case Action.JOIN:
-                self.join()
+                yield from self.join()
             case Action.REPORT:
-                self._report()
+                yield from self._report()
             case Action.REBALANCE:
-                self._rebalance()
+                yield from self._rebalance()
 
-    def _starts(self, partitions: Partitions) -> Offsets:
+    def _starts(self, partitions: Partitions) -> Call[Offsets]:
         """The log ends of partitions without a committed offset, where a member begins at the latest."""
         new = partitions - self._state.received.keys()
         if self._state.earliest or not new:
             return {}
-        return {at: self._member.end(at) for at in new - self._member.committed(new).keys()}
+        committed = yield from self._member.committed(new)
+        starts = {}
+        for at in new - committed.keys():
+            starts[at] = yield from self._member.end(at)
+        return starts
 
-    def _report(self) -> None:
+    def _report(self) -> Call[None]:
         """Report our positions to the gateway, so that nothing is skipped or repeated; or lose partitions."""
         try:
-            self._set_positions()
+            yield from self._set_positions()
             if self._auto_commit:
-                self._commit_processed()
+                yield from self._commit_processed()
         except (Conflict, NotFound) as error:
-            lost = self._state.owned - self._member.owned()
+            lost = self._state.owned - (yield from self._member.owned())
             if isinstance(error, UnknownMember) or not lost:
                 raise
-            self._lose(lost)
+            yield from self._lose(lost)
         else:
             self._apply(Reported())
 
-    def _set_positions(self) -> None:
+    def _set_positions(self) -> Call[None]:
         positions = self._state.to_report
         new = self._state.owned - positions.keys()
         if new:
             # At `latest` the gateway has committed where we begin, when it answered the subscription.
-            positions |= self._member.committed(new)
+            positions |= yield from self._member.committed(new)
         unset = self._state.owned - positions.keys()
         if unset and self._state.earliest:
-            self._member.seek_to_beginning(unset)
+            yield from self._member.seek_to_beginning(unset)
         if positions:
-            self._member.seek(positions)
+            yield from self._member.seek(positions)
 
-    def _commit_processed(self) -> None:
+    def _commit_processed(self) -> Call[None]:
         processed = self._state.to_commit
         if not processed:
             return
         try:
-            self.commit(processed)
+            yield from self.commit(processed)
         except Conflict:
             if not self._state.choice.partitions:
                 raise
             # Others share the group's topics, so its offsets are theirs; the gateway's auto-commit agrees.
 
-    def _check_ends(self, offsets: Offsets) -> None:
+    def _check_ends(self, offsets: Offsets) -> Call[None]:
         """Raise OffsetOutOfRange for an offset that no record has yet. The gateway would take it, as Kafka
         does, and the next poll would go by auto.offset.reset. Offsets that were handed out are below the end.
         """
         state = self.state
         beyond = {at: offset for at, offset in offsets.items() if offset > state.next_offsets.get(at, 0)}
         for at in beyond.keys() & state.owned:
-            if beyond[at] > (end := self._member.end(at)):
+            if beyond[at] > (end := (yield from self._member.end(at))):
                 raise OffsetOutOfRange(
                     f"offset {beyond[at]} of {at.topic}-{at.partition} is beyond the end of the log, {end}; "
                     "commit up to there",
                     high_watermark=end,
                 )
 
-    def _rebalance(self) -> None:
-        kept, generation = self._member.assignment()
+    def _rebalance(self) -> Call[None]:
+        kept, generation = yield from self._member.assignment()
         gone = self._state.owned - kept
         if gone:
-            still = self._member.owned()
-            self._revoke(gone & still)
-            self._lose(gone - still)
+            still = yield from self._member.owned()
+            yield from self._revoke(gone & still)
+            yield from self._lose(gone - still)
         gained = kept - self._state.owned
         self._apply(Assigned(frozenset(gained), generation))
-        _call(self._callbacks.assigned, gained)
+        yield from _call(self._callbacks.assigned, gained)
 
-    def _revoke(self, partitions: Partitions) -> None:
-        _call(self._callbacks.revoked, partitions)
+    def _revoke(self, partitions: Partitions) -> Call[None]:
+        yield from _call(self._callbacks.revoked, partitions)
         self._apply(Dropped(partitions))
 
-    def _lose(self, partitions: Partitions) -> None:
+    def _lose(self, partitions: Partitions) -> Call[None]:
         self._apply(Dropped(partitions))
-        _call(self._callbacks.lost, partitions)
+        yield from _call(self._callbacks.lost, partitions)
 
 
-def _call(callback: Callback | None, partitions: Collection[TopicPartition]) -> None:
+def _call(callback: Callback | None, partitions: Collection[TopicPartition]) -> Call[None]:
     if callback is not None and partitions:
-        callback(sorted(partitions))
+        yield partial(callback, sorted(partitions))
 
 
 def _spans(table: pa.Table) -> dict[TopicPartition, tuple[int, int]]:

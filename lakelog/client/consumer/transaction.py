@@ -4,8 +4,7 @@ The request names the records and how far the consumer is, and has a retry key: 
 comes, and done once. When none comes for too long, its result is asked for before the consumer goes on.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +15,7 @@ from lakelog.client.consumer.consumer_state import Offsets
 from lakelog.client.consumer.membership import Membership
 from lakelog.client.consumer.participant import Participant
 from lakelog.client.producer.outgoing import Headers, check_record, check_target
+from lakelog.client.request import Call
 from log_tables.clock import Clock
 from log_tables.errors import (
     AccessDenied,
@@ -138,12 +138,15 @@ class _Request(NamedTuple):
     offsets: Offsets
 
 
-Patiently = Callable[[Callable[[], None]], None]
-"""Calls what it is given, again after a retriable error, for `retry_ms` of the consumer."""
+Patiently = Callable[[Callable[[], Call[None]]], Call[None]]
+"""Makes the calls of what it is given, again after a retriable error, for `retry_ms` of the consumer."""
 
 
 class TransactionManager:
-    """The transactions of one consumer, one after the other. Used by one thread."""
+    """The transactions of one consumer, one after the other. Used by one thread, or one task.
+
+    `begin` gives a transaction; then comes `abandon` or `end`, and `resolve` after that.
+    """
 
     def __init__(self, member: Membership, participant: Participant, clock: Clock) -> None:
         self._member, self._participant, self._clock = member, participant, clock
@@ -152,27 +155,39 @@ class TransactionManager:
         self._may_be_done = False
         self._answered: tuple[str, ...] = ()
 
-    @contextmanager
-    def transaction(self, patiently: Patiently) -> Iterator[Transaction]:
-        """One transaction. An exception in the block ends it: nothing is sent, and records that were handed
-        out since the last one are given again.
-        """
+    def begin(self) -> Transaction:
+        """The transaction of a block. Raises InvalidArgument inside of another one."""
         if self._open:
             raise InvalidArgument("the consumer is in a transaction already; end that one first")
-        transaction, self._open = Transaction(self._clock), True
+        self._open = True
+        return Transaction(self._clock)
+
+    @property
+    def is_unresolved(self) -> bool:
+        """Whether the result of the last transaction is not known."""
+        return self._unresolved is not None
+
+    def abandon(self, transaction: Transaction) -> None:
+        """End a block that has failed: nothing is sent, and records that were handed out since the last
+        transaction are given again.
+        """
+        self._close(transaction)
+        self._participant.restart()
+
+    def end(self, transaction: Transaction) -> None:
+        """End a block: `resolve` sends what it has. Raises NotAssigned, and then it is abandoned."""
+        self._close(transaction)
         try:
-            try:
-                yield transaction
-            finally:
-                transaction.end()
-                self._open = False
-            self._begin(transaction)
+            self._prepare(transaction)
         except BaseException:
             self._participant.restart()
             raise
-        self.resolve(patiently)
 
-    def resolve(self, patiently: Patiently) -> None:
+    def _close(self, transaction: Transaction) -> None:
+        transaction.end()
+        self._open = False
+
+    def resolve(self, patiently: Patiently) -> Call[None]:
         """Learn the result of the last transaction. Raises Conflict, NotFound, InvalidRequest, AccessDenied
         for one that was refused. After any other error, and after an AccessDenied for one that may have been
         done before it, the result is not known, and the next call asks again.
@@ -180,14 +195,14 @@ class TransactionManager:
         if self._unresolved is None:
             return
         try:
-            patiently(self._send)
+            yield from patiently(self._send)
         except (*REFUSED, AccessDenied) as error:
             if not (self._may_be_done and isinstance(error, AccessDenied)):
                 self._unresolved = None
                 self._participant.restart()
             raise
 
-    def _begin(self, transaction: Transaction) -> None:
+    def _prepare(self, transaction: Transaction) -> None:
         state = self._participant.state
         if state.lost:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(state.lost))
@@ -201,11 +216,11 @@ class TransactionManager:
             body = transaction.body(state.known_generation, offsets, self._answered)
             self._unresolved, self._may_be_done = _Request(transaction, body, key, offsets), False
 
-    def _send(self) -> None:
+    def _send(self) -> Call[None]:
         request = self._unresolved
         assert request is not None
         try:
-            number, sent = self._member.transact(request.body, request.key)
+            number, sent = yield from self._member.transact(request.body, request.key)
         except LakelogError as error:
             self._may_be_done = self._may_be_done or may_be_done(error)
             raise

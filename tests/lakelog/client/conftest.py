@@ -30,14 +30,14 @@ def client(gateway: RunningGateway) -> Iterator[Client]:
 
 
 @pytest.fixture
-def make(gateway: RunningGateway, topic: str) -> Iterator[Make]:
+def make(gateway: RunningGateway, topic: str, face: Face) -> Iterator[Make]:
     """Make a consumer of the topic, in the group of the topic's name, that begins at the beginning."""
     made: list[Consumer] = []
 
     def make(*, url: str = gateway.url, **options: Any) -> Consumer:
         if not {"topics", "pattern", "partitions"} & options.keys():
             options["topics"] = [topic]
-        made.append(Consumer(url, topic, **{"auto_offset_reset": "earliest", **options}))
+        made.append(face.consumer(url, topic, **{"auto_offset_reset": "earliest", **options}))
         return made[-1]
 
     yield make

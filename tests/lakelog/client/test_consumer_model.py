@@ -16,10 +16,11 @@ import pytest
 from lakelog.client.consumer.consumer_record import ConsumerRecord, to_consumer_records
 from lakelog.client.consumer.consumer_state import Choice
 from lakelog.client.consumer.participant import Callbacks, Participant
+from lakelog.client.request import Call
 from log_tables.clock import ManualClock
 from log_tables.errors import Conflict, OutcomeUnknown, Retriable, UnknownMember
 from log_tables.topic_partition import TopicPartition
-from tests.kit.consumer_model import PARTITIONS, Fault, ModelCoordinator, Offsets
+from tests.kit.consumer_model import PARTITIONS, Fault, ModelCoordinator, Offsets, driven
 
 Answer = TypeVar("Answer")
 STEPS = 60
@@ -166,10 +167,10 @@ class Life:
         self._patiently(self.consumer.join)
         self._assigned([*self.choice.partitions])
 
-    def _patiently(self, attempt: Callable[[], Answer]) -> Answer:
+    def _patiently(self, attempt: Callable[[], Call[Answer]]) -> Answer:
         while True:
             try:
-                return attempt()
+                return driven(attempt())
             except (Retriable, OutcomeUnknown):
                 self._seen["repeated"] += 1  # the faults come to an end
 
@@ -178,7 +179,7 @@ class Life:
         self._process()
         self.consumer.rewind()
         while (table := self._answered(records)) is None:
-            self.consumer.lose()
+            driven(self.consumer.lose())
         state = self.consumer.state
         assert state.owned == self.expected.keys()
         assert state.owned == self.coordinator.mine or not state.assignment_is_current
@@ -298,7 +299,7 @@ class Life:
         try:
             self._patiently(self.consumer.leave)
         except UnknownMember:
-            self.consumer.lose()
+            driven(self.consumer.lose())
         else:
             self._seen["left"] += 1
             if self.auto_commit:

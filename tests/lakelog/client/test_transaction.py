@@ -17,6 +17,8 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from tests.kit.consumers import Instance
+from tests.kit.consuming import Make
+from tests.kit.faces import Face
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import wait_until
 from tests.kit.transaction_scene import Scene
@@ -27,12 +29,18 @@ def scene(gateway: RunningGateway, request: pytest.FixtureRequest) -> Scene:
     return Scene.of(gateway, request)
 
 
-def consumer(scene: Scene, **settings: Any) -> lakelog.Consumer:
-    given = {"auto_offset_reset": "earliest", "auto_commit": False, **settings}
-    return lakelog.Consumer(scene.gateway.url, f"{scene.group}-py", scene.source, **given)
+@pytest.fixture
+def consumer(face: Face) -> Make:
+    """Make a consumer of the scene that commits nothing by itself."""
+
+    def make(scene: Scene, **settings: Any) -> lakelog.Consumer:
+        given = {"auto_offset_reset": "earliest", "auto_commit": False, **settings}
+        return face.consumer(scene.gateway.url, f"{scene.group}-py", scene.source, **given)
+
+    return make
 
 
-def test_a_block_commits_what_was_handed_out_with_what_it_sends(scene: Scene) -> None:
+def test_a_block_commits_what_was_handed_out_with_what_it_sends(scene: Scene, consumer: Make) -> None:
     with consumer(scene) as reading:
         table = reading.poll(30_000)
         with reading.transaction() as transaction:
@@ -47,7 +55,7 @@ def test_a_block_commits_what_was_handed_out_with_what_it_sends(scene: Scene) ->
     assert scene.values() == [[], [0, 1, 2]]
 
 
-def test_a_block_that_fails_sends_nothing_and_its_records_come_again(scene: Scene) -> None:
+def test_a_block_that_fails_sends_nothing_and_its_records_come_again(scene: Scene, consumer: Make) -> None:
     with consumer(scene) as reading:
         assert next(reading).value == b'"a"'
         with reading.transaction() as transaction:
@@ -65,7 +73,7 @@ def test_a_block_that_fails_sends_nothing_and_its_records_come_again(scene: Scen
     [("there-is-none", b"1", UnknownTopic), ("RESULTS", b"x" * 2_000_000, RecordTooLarge)],
 )
 def test_what_the_gateway_refuses_the_end_of_the_block_raises(
-    scene: Scene, topic: str, value: bytes, error: type[Exception]
+    scene: Scene, consumer: Make, topic: str, value: bytes, error: type[Exception]
 ) -> None:
     with consumer(scene) as reading:
         assert reading.poll(30_000).num_rows == 3
@@ -76,12 +84,14 @@ def test_what_the_gateway_refuses_the_end_of_the_block_raises(
     assert scene.values() == [[], []]
 
 
-def test_a_transaction_asks_for_a_consumer_that_does_not_commit_by_itself(scene: Scene) -> None:
+def test_a_transaction_asks_for_a_consumer_that_does_not_commit_by_itself(
+    scene: Scene, consumer: Make
+) -> None:
     with consumer(scene, auto_commit=True) as reading, pytest.raises(InvalidArgument, match="auto_commit"):
         reading.transaction()
 
 
-def test_transactions_do_not_nest_and_take_bytes(scene: Scene) -> None:
+def test_transactions_do_not_nest_and_take_bytes(scene: Scene, consumer: Make) -> None:
     with consumer(scene) as reading:
         with reading.transaction() as transaction:
             with pytest.raises(TypeError, match="bytes"):
@@ -91,7 +101,7 @@ def test_transactions_do_not_nest_and_take_bytes(scene: Scene) -> None:
         assert transaction.number is None
 
 
-def test_what_is_sent_outside_of_the_block_is_refused(scene: Scene) -> None:
+def test_what_is_sent_outside_of_the_block_is_refused(scene: Scene, consumer: Make) -> None:
     with consumer(scene) as reading:
         with reading.transaction() as transaction:
             with pytest.raises(UnknownPartition, match="no partition -1"):
@@ -103,7 +113,7 @@ def test_what_is_sent_outside_of_the_block_is_refused(scene: Scene) -> None:
     assert scene.values() == [[], []]
 
 
-def test_the_work_of_who_was_rebalanced_meanwhile_is_done_again(scene: Scene) -> None:
+def test_the_work_of_who_was_rebalanced_meanwhile_is_done_again(scene: Scene, consumer: Make) -> None:
     path = f"{scene.gateway.cluster}/topics/{scene.source}"
     assert scene.gateway.client.patch(path, json={"partitions_count": 2}).status_code == 200
     with consumer(scene) as reading:
@@ -143,7 +153,7 @@ class Lossy(httpx.BaseTransport):
         return answer
 
 
-def test_an_answer_that_is_lost_is_asked_for_again(scene: Scene) -> None:
+def test_an_answer_that_is_lost_is_asked_for_again(scene: Scene, consumer: Make) -> None:
     with consumer(scene, transport=Lossy(2)) as reading:
         assert reading.poll(30_000).num_rows == 3
         with reading.transaction() as transaction:
@@ -152,7 +162,9 @@ def test_an_answer_that_is_lost_is_asked_for_again(scene: Scene) -> None:
     assert scene.values() == [[1], []]
 
 
-def test_what_became_of_a_transaction_is_known_before_the_consumer_goes_on(scene: Scene) -> None:
+def test_what_became_of_a_transaction_is_known_before_the_consumer_goes_on(
+    scene: Scene, consumer: Make
+) -> None:
     network = Lossy(1)
     with consumer(scene, transport=network, retry_ms=0) as reading:
         assert reading.poll(30_000).num_rows == 3
@@ -166,7 +178,7 @@ def test_what_became_of_a_transaction_is_known_before_the_consumer_goes_on(scene
 
 @pytest.mark.parametrize("losses", [0, 1])
 def test_a_denial_says_what_became_of_a_transaction_unless_an_answer_was_lost_before(
-    scene: Scene, losses: int
+    scene: Scene, consumer: Make, losses: int
 ) -> None:
     with consumer(scene, transport=Lossy(losses, denials=1)) as reading:
         assert reading.poll(30_000).num_rows == 3
