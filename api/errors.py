@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from api.access_log import caller
 from log_tables import error_codes, errors
-from log_tables.error_codes import ERROR_CODES, status_of
+from log_tables.error_codes import ERROR_CODES, NAMED, status_of
 from log_tables.errors import LakelogError, nearest
 
 _log = logging.getLogger(__name__)
@@ -156,7 +156,8 @@ class _Code(msgspec.Struct):
 def error_response(error: LakelogError) -> Response:
     """The answer to a request that failed with `error`."""
     status, code = status_and_code(error)
-    return _answer(status, code, error.message, error.details, _headers(error))
+    name = {"error": error.code} if type(error) in NAMED else {}
+    return _answer(status, code, error.message, {**name, **error.details}, _headers(error))
 
 
 CHALLENGE = 'Bearer realm="lakelog", Basic realm="lakelog", charset="UTF-8"'

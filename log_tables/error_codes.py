@@ -76,7 +76,21 @@ ERROR_CODES: Mapping[type[LakelogError], int] = {
     errors.TransactionLost: INTERNAL,
 }
 """A class that is not listed has the code of the nearest class above it. Of classes that share a code the
-first is the one that a client raises.
+first is the one that a client raises, unless the answer names another (`NAMED`).
+"""
+
+NAMED = frozenset(
+    {
+        errors.TopicExists,
+        errors.InvalidTopicName,
+        errors.InvalidConfig,
+        errors.QuotaReached,
+        errors.PartitionsMaxReached,
+        errors.GroupMaxSizeReached,
+    }
+)
+"""Classes that share their code with one that asks a program for something else. An answer names them by
+their own `code`, in the field `error`: a program that creates a topic goes on where it exists.
 """
 
 

@@ -100,8 +100,8 @@ class Calls:
     def create_topic(
         self, name: str, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> Call[int]:
-        """Create a topic; returns how many partitions it has. Raises InvalidRequest for a name that is taken
-        or not allowed, or a bad setting.
+        """Create a topic; returns how many partitions it has. Raises TopicExists, InvalidTopicName,
+        InvalidConfig for a setting, PartitionsMaxReached.
         """
         body: dict[str, Any] = {
             "topic_name": name,

@@ -20,7 +20,7 @@ import httpx
 from lakelog.client.security_config import Credential
 from log_tables import errors
 from log_tables.clock import Clock
-from log_tables.error_codes import ERROR_CODES, INTERNAL
+from log_tables.error_codes import ERROR_CODES, INTERNAL, NAMED
 from log_tables.errors import InvalidArgument, LakelogError, OutcomeUnknown, Unreachable
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -38,6 +38,8 @@ _BY_CODE: Mapping[int, type[LakelogError]] = {
     code: kind for kind, code in reversed([*ERROR_CODES.items()]) if code != INTERNAL
 }
 """The first class of each code."""
+
+_BY_NAME = {kind.code: kind for kind in NAMED}
 
 _DENIED = {401: errors.AuthenticationFailed, 403: errors.AuthorizationFailed}
 
@@ -170,7 +172,8 @@ def refusal(answer: httpx.Response) -> LakelogError:
         # The answer is that of a proxy, which does not know whether the gateway has done it.
         lost = answer.status_code in (502, 503, 504)
         return errors.OutcomeUnknown(f"{said}; look before repeating") if lost else LakelogError(said)
-    return kind_of(code)(message, **{**_retry_after(answer), **body})
+    kind = _BY_NAME.get(str(body.pop("error", ""))) or kind_of(code)
+    return kind(message, **{**_retry_after(answer), **body})
 
 
 def _retry_after(answer: httpx.Response) -> dict[str, float]:

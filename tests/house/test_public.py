@@ -7,7 +7,7 @@ import lakelog
 import lakelog.spark
 import lakelog.testing
 from lakelog.client.request import kind_of
-from log_tables.error_codes import ERROR_CODES
+from log_tables.error_codes import ERROR_CODES, NAMED
 from log_tables.errors import LakelogError
 
 CLASSES = [
@@ -27,9 +27,11 @@ ERRORS = [
     "AuthorizationFailed",
     "BufferFull",
     "Conflict",
+    "GroupMaxSizeReached",
     "GroupNotEmpty",
     "InconsistentGroupProtocol",
     "InvalidArgument",
+    "InvalidConfig",
     "InvalidConsumer",
     "InvalidRecord",
     "InvalidRequest",
@@ -45,13 +47,16 @@ ERRORS = [
     "OffsetMismatch",
     "OffsetOutOfRange",
     "OutcomeUnknown",
+    "PartitionsMaxReached",
     "ProducerTaken",
+    "QuotaReached",
     "RecordTooLarge",
     "Retriable",
     "RetryKeyReused",
     "SequenceGap",
     "StaleGeneration",
     "StaleProducerEpoch",
+    "TopicExists",
     "UnknownGroup",
     "UnknownMember",
     "UnknownPartition",
@@ -70,6 +75,7 @@ def test_the_public_names_are_these() -> None:
 def test_every_error_that_a_client_raises_is_public() -> None:
     assert all(issubclass(getattr(lakelog, name), LakelogError) for name in ERRORS)
     assert {kind_of(code).__name__ for code in ERROR_CODES.values()} - set(ERRORS) == set()
+    assert {kind.__name__ for kind in NAMED} - set(ERRORS) == set()
 
 
 def test_all_public_names_are_seen_before_any_is_loaded() -> None:

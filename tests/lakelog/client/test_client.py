@@ -157,7 +157,7 @@ def test_reading_what_is_not_there_is_an_error_of_its_own(client: Client, topic:
     for ask in (client.topic, client.delete_topic, client.partition_count):
         with pytest.raises(errors.UnknownTopic, match="nowhere"):
             ask("nowhere")
-    for name in (topic, "../etc", "a b", "x" * 250):
+    for name in ("../etc", "a b", "x" * 250):
         with pytest.raises(errors.InvalidRequest):
             client.create_topic(name)
     with pytest.raises(errors.InvalidRequest, match="colour"):
@@ -238,3 +238,21 @@ def test_an_answer_of_something_else_is_an_error_too(face: Face, body: bytes) ->
     client, _ = answering(face, httpx.Response(502, content=body))
     with pytest.raises(LakelogError, match="502"):
         client.topics()
+
+
+@pytest.mark.parametrize(
+    ("name", "configs", "kind"),
+    [
+        ("TAKEN", {}, errors.TopicExists),
+        ("a b", {}, errors.InvalidTopicName),
+        ("fine", {"retention.ms": "soon"}, errors.InvalidConfig),
+        ("fine", {"no.such.setting": "1"}, errors.InvalidConfig),
+    ],
+)
+def test_why_a_topic_is_not_created_is_a_class(
+    client: Client, topic: str, name: str, configs: dict[str, str], kind: type[LakelogError]
+) -> None:
+    with pytest.raises(LakelogError) as refused:
+        client.create_topic(name.replace("TAKEN", topic), 1, configs)
+    assert type(refused.value) is kind
+    assert "error" not in refused.value.details
