@@ -1,15 +1,17 @@
 """The questions to a gateway, each once for both faces: topics, offsets, records, groups."""
 
-from collections.abc import Mapping, Sequence
+import json
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from lakelog.client.request import ARROW, Call, Request, Retry, quoted
+from lakelog.client.request import ARROW, Call, Request, Retry, error_of, quoted
 from log_tables import errors
 from log_tables.clock import Clock
-from log_tables.errors import LakelogError, Unreachable
+from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
 from log_tables.limits import MIB
 from log_tables.topic_partition import TopicPartition
 
@@ -278,6 +280,33 @@ class Calls:
         """
         found = yield from self._v3("DELETE", "acls", params=named)
         return [_acl(each) for each in found["data"]]
+
+    def sql(self, query: str, on_scan: Callable[[str, int, int], None] = lambda *_: None) -> "Call[pa.Table]":
+        """The answer to a query, as the gateway's console gives it: of topics that the principal may READ.
+
+        `on_scan` is told, for each scan of a topic, its name, how many files were read, and how many it has.
+        Raises InvalidArgument and its like for SQL that cannot be answered or takes too long, QuotaReached.
+        """
+        import pyarrow as pa
+
+        body = {"sql": query, "format": "arrow"}
+        try:
+            answer = yield from self._call("POST", "/console/sql", json=body)
+        except OutcomeUnknown as error:
+            raise Unreachable(f"the answer broke off ({error.message}); ask again") from None
+        tables, found = [], dict[str, Any]()
+        for line in answer.text.splitlines():
+            found = json.loads(line)
+            if "error" in found:
+                raise error_of(found["error"])
+            if "arrow" in found:
+                with pa.ipc.open_stream(b64decode(found["arrow"])) as reader:
+                    tables.append(reader.read_all())
+        if "done" not in found:
+            raise Unreachable("the answer broke off before its end; ask again")
+        for scan in found["done"]["scans"]:
+            on_scan(scan["topic"], scan["read"], scan["files"])
+        return pa.concat_tables(tables)
 
     def request(
         self, /, method: str, path: str, *, timeout_s: float | None = None, **options: Any

@@ -113,6 +113,7 @@ class Client:
     acls = _performed(Calls.acls)
     create_acls = _performed(Calls.create_acls)
     delete_acls = _performed(Calls.delete_acls)
+    sql = _performed(Calls.sql)
     request = _performed(Calls.request)
     post = _performed(Calls.post)
 

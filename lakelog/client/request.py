@@ -172,8 +172,14 @@ def refusal(answer: httpx.Response) -> LakelogError:
         # The answer is that of a proxy, which does not know whether the gateway has done it.
         lost = answer.status_code in (502, 503, 504)
         return errors.OutcomeUnknown(f"{said}; look before repeating") if lost else LakelogError(said)
-    kind = _BY_NAME.get(str(body.pop("error", ""))) or kind_of(code)
-    return kind(message, **{**_retry_after(answer), **body})
+    return error_of({"error_code": code, "message": message, **_retry_after(answer), **body})
+
+
+def error_of(body: Mapping[str, Any]) -> LakelogError:
+    """The error that the body of an answer names."""
+    details = {name: value for name, value in body.items() if name not in ("error", "error_code", "message")}
+    kind = _BY_NAME.get(str(body.get("error", ""))) or kind_of(int(body["error_code"]))
+    return kind(str(body["message"]), **details)
 
 
 def _retry_after(answer: httpx.Response) -> dict[str, float]:

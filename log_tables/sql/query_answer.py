@@ -38,6 +38,9 @@ CELL_MAX_CHARS = 1_000
 FRAME_BYTES = 64 * 1024
 """About the size of a frame of rows: small ones are seen at once."""
 
+ARROW_FRAME_BYTES = 1024 * 1024
+"""About the size of a frame of Arrow: a program wants all of them."""
+
 _ROWS_AT_ONCE = 500
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -201,6 +204,8 @@ def answer(
     )
     send(FrameKind.COLUMNS, msgspec.json.encode(columns_of(found.schema)))
     rows = size = 0
+    if asked.arrow:
+        return QueryResult(_send_arrow(found, send), "", scans)
     for batch in found:
         wanted = batch.slice(0, asked.rows_max - rows)
         for count, content in row_frames(wanted):
@@ -211,6 +216,26 @@ def answer(
         if wanted.num_rows < batch.num_rows:
             return QueryResult(rows, "rows", scans)
     return QueryResult(rows, "", scans)
+
+
+def _send_arrow(found: pa.RecordBatchReader, send: Callable[[FrameKind, bytes], None]) -> int:
+    """Send the rows as IPC streams of about ARROW_FRAME_BYTES; returns their number."""
+    rows = 0
+    send(FrameKind.ROWS, _stream(found.schema.empty_table()))
+    for batch in found:
+        at_once = max(1, batch.num_rows * ARROW_FRAME_BYTES // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, at_once):
+            send(FrameKind.ROWS, _stream(pa.Table.from_batches([batch.slice(start, at_once)])))
+        rows += batch.num_rows
+    return rows
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def failure(error: Exception, memory_bytes: int) -> bytes:

@@ -47,7 +47,9 @@ class FrameKind(Enum):
     """A list of `AnswerColumn`."""
 
     ROWS = b"R"
-    """A list of rows, each a list of cells: null, a text, or a `EncodedText`."""
+    """A list of rows, each a list of cells: null, a text, or a `EncodedText`. In an answer as Arrow, an IPC
+    stream; the first one has no rows.
+    """
 
     DONE = b"D"
     """A `QueryResult`: there are no more rows."""
@@ -65,12 +67,15 @@ class RootRequest(msgspec.Struct):
 
 
 class QueryRequest(msgspec.Struct):
-    """A query, and how many rows and bytes of an answer are wanted at most."""
+    """A query, and how many rows and bytes of an answer are wanted at most. With `arrow` all of them are, as
+    Arrow.
+    """
 
     sql: str
     access: TableAccess
     rows_max: int
     bytes_max: int
+    arrow: bool = False
 
 
 class TablesRead(msgspec.Struct):

@@ -5,9 +5,10 @@ DESCRIBE. The rest does not exist for it. The answer counts to the quota of what
 """
 
 import shlex
+from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -63,10 +64,11 @@ _MEDIA_TYPE = "application/x-ndjson"
 
 
 class QueryBody(StrictBody):
-    """A query, and how many rows are wanted."""
+    """A query, and how many rows are wanted: as Arrow, all of them."""
 
     sql: str = Field(min_length=1, max_length=SQL_MAX_CHARS)
     rows: int = Field(default=ROWS_MAX, ge=1, le=ROWS_MAX)
+    format: Literal["json", "arrow"] = "json"
 
 
 class ListedTable(NamedTuple):
@@ -118,19 +120,21 @@ async def page(
 
 async def stream(request: Request, here: Here, asked: Asked, body: QueryBody) -> Response:
     """The answer as lines of JSON: {"columns": …}, {"rows": …} as they come, and {"done": …} or {"error": …}.
+    As Arrow it has {"arrow": …} in place of the rows, each an IPC stream in base64.
 
     An error before the first row is one of the request.
     """
     check_console(here)
-    frames = _frames(request, here, asked, body.sql, body.rows)
+    arrow = body.format == "arrow"
+    frames = _frames(request, here, asked, body.sql, body.rows, arrow)
     first = await anext(frames)
 
     async def lines() -> AsyncIterator[bytes]:
-        yield _line(first)
+        yield _line(first, arrow)
         try:
             async with aclosing(frames):
                 async for frame in frames:
-                    yield _line(frame)
+                    yield _line(frame, arrow)
         except Exception as error:  # noqa: BLE001 (it is logged and counted, as on every route)
             told = await answer_to(request, error)
             yield b'{"error":%b}\n' % bytes(told.body)
@@ -165,7 +169,7 @@ def _system_tables(asked: Caller) -> frozenset[str]:
 
 
 async def _frames(
-    request: Request, here: Gateway, asked: Caller, sql: str, rows: int
+    request: Request, here: Gateway, asked: Caller, sql: str, rows: int, arrow: bool = False
 ) -> AsyncGenerator[Frame]:
     """The columns, the rows and the end of an answer. The topics that it reads are noted as read.
 
@@ -174,7 +178,9 @@ async def _frames(
     named = "consumer_" in sql  # without their tables nobody needs to know the groups
     groups = [group.id for group in await here.shard_manager.groups()] if named else []
     access = await run_in_threadpool(table_access, here, asked, groups)
-    frames = console(request).queries.frames(QueryRequest(sql, access, rows, BYTES_MAX), _gone(request))
+    frames = console(request).queries.frames(
+        QueryRequest(sql, access, rows, BYTES_MAX, arrow), _gone(request)
+    )
     async with aclosing(frames):
         async for frame in frames:
             if frame.kind is FrameKind.TABLES:
@@ -198,11 +204,13 @@ def _gone(request: Request) -> Callable[[], Awaitable[None]]:
     return gone
 
 
-def _line(frame: Frame) -> bytes:
+def _line(frame: Frame, arrow: bool) -> bytes:
     if frame.kind is FrameKind.DONE:
         result = msgspec.json.decode(frame.content, type=QueryResult)
         told = {"rows": result.rows, "cut": result.cut, "scans": result.scans}
         return msgspec.json.encode({"done": told}) + b"\n"
+    if arrow and frame.kind is FrameKind.ROWS:
+        return b'{"arrow":"%b"}\n' % b64encode(frame.content)
     name = b"columns" if frame.kind is FrameKind.COLUMNS else b"rows"
     return b'{"%b":%b}\n' % (name, frame.content)
 

@@ -12,6 +12,8 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.store.store import open_store
+from tests.kit.faces import Face
+from tests.kit.gateway import RunningGateway
 
 NOW_US = 1_700_000_000_000_000
 
@@ -63,3 +65,34 @@ def test_where_there_is_no_root_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(lakelog.InvalidArgument):
         lakelog.sql("SHOW TABLES", data=tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_one_place_is_asked(data: Path) -> None:
+    for places in ({}, {"data": data, "url": "http://127.0.0.1:1"}):
+        with pytest.raises(lakelog.InvalidArgument, match="data or url"):
+            lakelog.sql("SHOW TABLES", **places)  # type: ignore[arg-type]
+
+
+def test_a_gateway_gives_the_answer_that_its_tables_give(gateway: RunningGateway, topic: str) -> None:
+    values = [{"amount": number, "text": "x" * 2_000} for number in range(1_500)]
+    gateway.produce(topic, *values, partition=0)
+    name = f'"{topic}_json"'
+    for query in (
+        f"SELECT amount, text, key, timestamp FROM {name} ORDER BY offset",
+        f"SELECT amount FROM {name} WHERE amount < 0",
+        "SELECT arrow_cast('a', 'Binary') AS b, make_array(1, NULL) AS l, now() IS NULL AS n",
+    ):
+        asked = lakelog.sql(query, url=gateway.url)
+        assert asked.equals(lakelog.sql(query, data=gateway.data)), query
+
+
+def test_a_gateway_refuses_and_tells_what_it_read(face: Face, gateway: RunningGateway, topic: str) -> None:
+    gateway.produce(topic, 1, partition=0)
+    scans: list[tuple[str, int, int]] = []
+    with face.client(gateway.url) as client:
+        with pytest.raises(lakelog.InvalidRequest, match="cannot be answered"):
+            client.sql("SELECT")
+        with pytest.raises(lakelog.InvalidRequest, match="zero"):
+            client.sql(f'SELECT 1 / (offset - offset) FROM "{topic}"')
+        client.sql(f'SELECT value FROM "{topic}"', lambda *scan: scans.append(scan))
+    assert scans == [(topic, 1, 1)]
