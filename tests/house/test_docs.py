@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import api.errors
-import lakelog.testing
 from api.v2.consumer_schema import WITHOUT_EFFECT, NewConsumer
 from ingest.commit_budget import REQUESTS_PER_COMMIT
 from lakelog.spark.options import SOURCE_OPTIONS, STORAGE_PREFIX

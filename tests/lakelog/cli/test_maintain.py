@@ -295,8 +295,8 @@ def test_files_that_come_fast_are_merged_before_the_next_run_is_due(tmp_path: Pa
     keyed = create_topic(cluster, "keyed", 1, {"cleanup.policy": "compact", "merge.min.age.ms": "0"})
     words = ["--data", str(tmp_path), "--every", "1h", "--set", "unmerged_segments_urgent=6"]
     starting = [sys.executable, "-m", "lakelog", "maintain", *words, "--metrics-port", "0"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(starting, cwd=ROOT, text=True, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(starting, cwd=ROOT, text=True, stdout=pipe, stderr=pipe) as process:
         try:
             said(process, "changed in")
             url = metrics_url(process)
