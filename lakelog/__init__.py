@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from log_tables.version import VERSION
 
 if TYPE_CHECKING:
-    from lakelog.client import json_deserializer, json_serializer, sql
+    from lakelog.client import json_deserializer, json_serializer
     from lakelog.client.async_client import AsyncClient
     from lakelog.client.client import Client
     from lakelog.client.consumer.async_consumer import AsyncConsumer
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lakelog.client.producer.async_producer import AsyncProducer
     from lakelog.client.producer.producer import Producer
     from lakelog.client.security_config import Credential
+    from lakelog.client.sql import sql
     from log_tables.errors import (
         AuthenticationFailed,
         AuthorizationFailed,
@@ -132,7 +133,7 @@ _MODULES = {
     "TopicPartition": "log_tables.topic_partition",
     "json_deserializer": "lakelog.client",
     "json_serializer": "lakelog.client",
-    "sql": "lakelog.client",
+    "sql": "lakelog.client.sql",
 }
 """Where the names are that are no errors."""
 
