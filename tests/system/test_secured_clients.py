@@ -345,7 +345,7 @@ def test_topic_describe_says_that_settings_need_a_right(world: World) -> None:
     for given, shown in ((PRODUCER, False), (rights("T:DESCRIBE_CONFIGS", "T:READ"), True)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("LAKELOG_API_KEY", asked_by(world, given).key)
-            words = ("topic", "describe", NAME, "--url", world.gateway.url)
+            words = ("topic", "describe", NAME, "--all", "--url", world.gateway.url)
             said = CliRunner().invoke(command, words).stdout
         assert ("may DESCRIBE_CONFIGS" in said, "compression.type" in said) == (not shown, shown)
 

@@ -82,7 +82,9 @@ class SegmentDescription(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The state of a partition that a page shows, all of one moment."""
+    """The state of a partition that a page shows, all of one moment. Merges would remove `unmerged` segments
+    now.
+    """
 
     here: Snapshot
     whole: Snapshot
@@ -90,6 +92,7 @@ class _Found(NamedTuple):
     leader: int
     selected: SegmentDescription | None
     record: RecordLocation | None
+    unmerged: int
 
 
 def _place(
@@ -128,7 +131,7 @@ async def partition(
             "plan": due,
             "steps": steps,
             "sees_cluster": _sees_cluster(asked),
-            "unmerged": _unmerged(here, topic, found.here),
+            "unmerged": found.unmerged,
             "gather": here.settings.unmerged_segments_gather,
             "most_unmerged": here.settings.unmerged_segments_max,
             **_drawn(found, place, [*_points(found.whole, groups, place)], steps, here.clock.now_ms()),
@@ -210,16 +213,11 @@ def _find(here: Gateway, topic: str, number: int, place: PartitionQuery) -> _Fou
         whole, away = _joined(log, snapshot)
         selected = _selected(here, log, whole, place)
         record = None if place.offset is None else _record(log, whole, place.offset)
-        leader = describe_topic(here, topic).leader(number)
-        return _Found(snapshot, whole, away, leader, selected, record)
+        described = describe_topic(here, topic)
+        unmerged = merge_debt(snapshot, described.config, here.clock.now_ms())
+        return _Found(snapshot, whole, away, described.leader(number), selected, record, unmerged)
 
     return with_partition(here, topic, number, read)
-
-
-def _unmerged(here: Gateway, topic: str, snapshot: Snapshot) -> int:
-    """How many segments merges would remove now; 0 of a topic that was deleted a moment ago."""
-    known = here.cluster.cached_topic(topic)
-    return 0 if known is None else merge_debt(snapshot, known.config, here.clock.now_ms())
 
 
 def _joined(log: Partition, snapshot: Snapshot) -> tuple[Snapshot, str]:

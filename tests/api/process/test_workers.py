@@ -122,7 +122,7 @@ def test_a_port_is_not_shared_with_others_by_mistake(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "lakelog", "serve", "--data", str(tmp_path), "--workers", "2"]
         refused = subprocess.run([*command, "--port", port], capture_output=True, text=True, check=False)
         assert refused.returncode == 1
-        assert "in use" in refused.stderr
+        assert f"127.0.0.1:{port} is taken by a lakelog gateway" in refused.stderr
 
 
 def test_ctrl_c_once_ends_all_in_order(tmp_path: Path) -> None:
