@@ -207,12 +207,21 @@ class _Append:
             _log.exception("records of %s that another gateway has sent were not taken", call.topic)
             self._refuse(_FAILED)
             return
-        for place, ((partition, _), entries) in enumerate(zip(call.parts, given, strict=True)):
-            tickets = [] if topic is None else self._sequenced(topic, partition, entries)
-            if tickets and len(tickets) == len(entries) and len({id(done) for _, done in tickets}) == 1:
-                self._await(place, partition, tickets)
-            else:
-                self._tasks.start(self._append(place, topic, entries, tickets))
+        for place, entries in enumerate(given):
+            try:
+                self._begin_part(place, topic, entries)
+            except Exception:  # noqa: BLE001 -- as in `_append`
+                _log.exception("records of %s that another gateway has sent were not taken", call.topic)
+                self._answer(place, [_FAILED])
+                self._settled()
+
+    def _begin_part(self, place: int, topic: Topic | None, entries: Sequence[AppendRequest]) -> None:
+        partition, _ = self._call.parts[place]
+        tickets = [] if topic is None else self._sequenced(topic, partition, entries)
+        if tickets and len(tickets) == len(entries) and len({id(done) for _, done in tickets}) == 1:
+            self._await(place, partition, tickets)
+        else:
+            self._tasks.start(self._append(place, topic, entries, tickets))
 
     def _refuse(self, error: LakelogError) -> None:
         self._answer(ALL_PARTS, [error])

@@ -65,7 +65,7 @@ Figures = Iterator[tuple[str, float]]
 
 def figures(sizes: Sizes, seconds: float, s3: bool) -> Figures:
     """Each figure as it is known, with its name."""
-    yield from (pair for pair in zip(("topics", "groups", "producer ids", "connections"), sizes, strict=True))
+    yield from zip(("topics", "groups", "producer ids", "connections"), sizes, strict=True)
     with scratch() as directory, ExitStack() as stack:
         bucket = stack.enter_context(Bucket(directory)) if s3 else None
         root = directory / "s3" / bucket.root.removeprefix("s3://") if bucket else directory / "data"
@@ -92,7 +92,7 @@ def _on_disk(root: Path, sizes: Sizes, seconds: float) -> Figures:
     begin = timer()
     with kafka_gateway(root, *options) as (kafka, gateway):
         yield "start to ready, s", timer() - begin
-        yield "resident at the start, MB", _resident_mb(gateway)
+        yield "resident at the start, MB", gateway.resident_mb
         yield "start: processor a minute, s", _idle_cpu(gateway, seconds)
         begin = timer()
         _lead_all(gateway.url, sizes)
@@ -103,10 +103,10 @@ def _on_disk(root: Path, sizes: Sizes, seconds: float) -> Figures:
         begin = timer()
         wait_until(lambda: _fold_lag(gateway.url) == 0, "the tables over topics are level", 600)
         yield "until all tables over topics are level, s", timer() - begin
-        yield "resident, MB", _resident_mb(gateway)
+        yield "resident, MB", gateway.resident_mb
         yield "idle: processor a minute, s", _idle_cpu(gateway, seconds)
         with _connections(gateway.url, kafka, sizes.connections):
-            yield "resident with connections, MB", _resident_mb(gateway)
+            yield "resident with connections, MB", gateway.resident_mb
             yield "idle with connections: processor a minute, s", _idle_cpu(gateway, seconds)
             took = _lone(gateway.url)
             yield "a lone record, p50 ms", took[len(took) // 2]
@@ -165,10 +165,6 @@ def _ask(connection: http.client.HTTPConnection, path: str, body: object = None)
     content = answer.read()
     if answer.status >= 300 or b'"error_code":5' in content:
         raise RuntimeError(f"{path}: {answer.status} {content[:300]!r}")
-
-
-def _resident_mb(gateway: Gateway) -> float:
-    return gateway.resident_mb
 
 
 def _idle_cpu(gateway: Gateway, seconds: float) -> float:

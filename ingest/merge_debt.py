@@ -56,9 +56,9 @@ class PartitionDebt:
     config: TopicConfig
     counted_s: float
 
-    def rests(self, version: int) -> bool:
-        """Whether it owes nothing, and no commit has come since: there may be thousands of those."""
-        return not self.files and self.settled and version == self.version
+    def rests(self, version: int, config: TopicConfig) -> bool:
+        """Whether it owes nothing, and nothing has changed since: there may be thousands of those."""
+        return not self.files and self.settled and version == self.version and config == self.config
 
     def stands(self, version: int, segments: int, now_s: float) -> bool:
         """Whether it is still about right."""
@@ -135,7 +135,7 @@ class MergeDebt:
             for number, partition in topic.opened():
                 if partition.leading:
                     known = before.get(partition.directory)
-                    if known is None or not known.rests(partition.snapshot.version):
+                    if known is None or not known.rests(partition.snapshot.version, topic.config):
                         known = self._count(topic, number, partition, known)
                     yield partition.directory, known
 

@@ -23,6 +23,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic, is_internal
 from log_tables.errors import LakelogError, NotLeader, OffsetMismatch, SequenceGap, StaleProducerEpoch
+from log_tables.limits import PART_BYTES
 from log_tables.partition.partition import AppendRequest, SequencedAppend
 from log_tables.store.store import requests_are_paid
 
@@ -61,6 +62,11 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 AppendOutcome = Appended | LakelogError
+
+
+def room_of(room: Room, entries: Sequence[AppendRequest]) -> Room:
+    """The part of `room` that is for `entries`: others may be durable long before, and give theirs back."""
+    return room.part(sum(entry.size_bytes + PART_BYTES for entry in entries))
 
 
 def appended(partition: int, sequenced: SequencedAppend, append_time_us: int | None) -> Appended:
@@ -146,7 +152,14 @@ class Writer:
         tickets = await self._sequence(topic, parts)
         if acks is Acks.ALL:
             return await self._durable(parts, tickets)
-        self._tasks.start(self._finish(topic, parts, tickets, room.detach()))
+        taken = [
+            entry
+            for (_, entry), ticket in zip(parts, tickets, strict=True)
+            if not isinstance(ticket, LakelogError)
+        ]
+        # What is refused may be repeated elsewhere, and needs its room there.
+        kept = room.detach() if len(taken) == len(parts) else room_of(room, taken)
+        self._tasks.start(self._finish(topic, parts, tickets, kept))
         return [
             ticket if isinstance(ticket, LakelogError) else appended(part[0], ticket[0], None)
             for part, ticket in zip(parts, tickets, strict=True)

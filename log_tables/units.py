@@ -34,11 +34,14 @@ def units_of(name: str) -> Mapping[str, int]:
 
 
 def without_unit(text: str, units: Mapping[str, int]) -> str:
-    """`7d` as `604800000`, by `units`, in upper or lower case; a text that is no whole amount with one of
-    these as it is.
+    """`7d` as `604800000`, by `units`; a text that is no whole amount with one of these as it is.
+
+    Sizes may be in upper or lower case. Times are in lower case: a capital M is a month to many, and a minute
+    of retention would lose what they have.
     """
     amount = _AMOUNT.fullmatch(text)
-    factor = amount and {unit.lower(): each for unit, each in units.items()}.get(amount["unit"].lower())
+    known = {unit.lower(): each for unit, each in units.items()} if units is BYTES else units
+    factor = amount and known.get(amount["unit"].lower() if units is BYTES else amount["unit"])
     if not amount or not factor:
         return text
     value = Decimal(amount["number"]) * factor

@@ -223,6 +223,7 @@ def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, s
         "MAINTAIN_ENGINE": settings.maintain_engine,
         "MAINTAIN_LOCAL_MAX_BYTES": str(int(settings.maintain_local_max_bytes)),
         "LOG_LEVEL": "error",
+        "CONTEXT": "",  # that of whoever started the gateway says nothing to it
     }
     return kept | {_OF_SETTINGS + name: value for name, value in own.items()}
 

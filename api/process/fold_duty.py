@@ -27,7 +27,7 @@ comes: on an object store each look is paid."""
 
 LOOKS_PER_S = 20.0
 """Looks at all such partitions together, while nothing comes to their topics: of more than 600 each is looked
-at less often. A commit in one of its topic's partitions that is led here shortens the pause again."""
+at less often. A commit here to a partition of the topic shortens the pause again."""
 
 CORES_MAX = 0.2
 """The part of a core that folding takes at most: a gateway with thousands of busy topics folds each less
@@ -220,14 +220,14 @@ class FoldDuty:
             return now >= state.due
         partition = one.topic.partition(number)
         if partition.leading:
+            state.pause_s = 0.0  # it was looked at before this gateway claimed it
             return partition.snapshot.version != state.version
         if now < state.due or not self._has_turn(one, state, now):
             return False
         if state.failed:
             return True
-        before = partition.snapshot.version
         try:
-            moved = partition.refresh().version != before
+            moved = partition.refresh().version != state.version  # readers here may have refreshed it before
         except TopicDeleted:
             raise
         except LakelogError:

@@ -89,7 +89,7 @@ class Leadership:
     def gateways(self) -> frozenset[str]:
         """The incarnations of all gateways that live: another set once one has come or gone."""
         known = self._brokers.all()
-        return frozenset(known[broker].incarnation for broker in self._brokers.living())
+        return frozenset(known[each].incarnation for each in self._brokers.living() if each in known)
 
     def _others(self) -> tuple[int, ...]:
         return tuple(broker for broker in self._brokers.living() if broker != self._brokers.id)

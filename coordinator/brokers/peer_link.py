@@ -6,6 +6,7 @@ as one frame. Answers come when they are there, many in one frame, in any order.
 
 import asyncio
 import hmac
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -83,7 +84,7 @@ def is_small(parts: Sequence[Part]) -> bool:
     return size <= INLINE_MAX_BYTES and batches <= INLINE_MAX_ENTRIES
 
 
-class FrameProtocol(asyncio.Protocol):
+class FrameProtocol(asyncio.Protocol, ABC):
     """One side of a connection: frames with their length before them, 4 bytes, the highest first."""
 
     def __init__(self) -> None:
@@ -118,9 +119,9 @@ class FrameProtocol(asyncio.Protocol):
                 return
         del got[:at]
 
+    @abstractmethod
     def frame_received(self, frame: bytes) -> None:
         """Raises ValueError for a frame that no gateway sends: the connection ends."""
-        raise NotImplementedError
 
     def greeted(self) -> None:
         """Both sides know each other."""
@@ -171,9 +172,9 @@ class FrameProtocol(asyncio.Protocol):
         self._full = False
         self.flush()
 
+    @abstractmethod
     def flush(self) -> None:
         """Send what has gathered, unless the connection is full."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True, eq=False)

@@ -17,12 +17,12 @@ from ingest.buffer import Room
 from ingest.loop_share import Wide
 from ingest.pending_tasks import PendingTasks
 from ingest.settings import Settings
-from ingest.writer import Acks, Appended, AppendOutcome, Writer
+from ingest.writer import Acks, Appended, AppendOutcome, Writer, room_of
 from log_tables.clock import Backoff, Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
 from log_tables.errors import BufferFull, LakelogError, NotLeader, OutcomeUnknown, TopicDeleted, Unreachable
-from log_tables.limits import APPENDS_AT_ONCE, PART_BYTES
+from log_tables.limits import APPENDS_AT_ONCE
 from log_tables.partition.partition import AppendRequest
 
 PATIENCE_S = 3.0
@@ -135,7 +135,7 @@ class Router:
         with ExitStack() as stack:
 
             def own(entries: Sequence[AppendRequest]) -> Room:
-                return stack.enter_context(_own_room(room, entries)) if acks is Acks.LEADER else room
+                return stack.enter_context(room_of(room, entries)) if acks is Acks.LEADER else room
 
             asked = []
             for leader, partitions in there:  # first: they work while this one does
@@ -157,7 +157,7 @@ class Router:
                         for place, outcome in zip(places, outcomes, strict=True)
                         if may_be_repeated(outcome, parts[place][1])
                     ]
-                    room.take_back(_own_room(mine, again))
+                    room.take_back(room_of(mine, again))
         return done
 
     def _by_leader(
@@ -270,7 +270,7 @@ class Router:
 
         async def one(number: int) -> list[AppendOutcome]:
             entries = [parts[place][1] for place in left[number]]
-            with _own_room(room, entries) if acks is Acks.LEADER else nullcontext(room) as own:
+            with room_of(room, entries) if acks is Acks.LEADER else nullcontext(room) as own:
                 return await self._append_to_one(topic, number, entries, acks, own)
 
         async def in_turn(number: int) -> list[AppendOutcome]:
@@ -347,7 +347,7 @@ class Router:
         acks = Acks.ALL if wide else Acks.LEADER
         outcome: AppendOutcome | None
         async with self._wide.turn if wide else nullcontext():
-            with _own_room(room, [turn.part[1]]) as own:
+            with room_of(room, [turn.part[1]]) as own:
                 [outcome] = await self._append(topic, [turn.part], acks, own)
         if isinstance(outcome, TopicDeleted) and turn.again is not None:
             outcome = await _raised(turn.again(acks))  # the wide turn is given back: this may need several
@@ -385,11 +385,6 @@ async def _raised(act: Awaitable[None]) -> LakelogError | None:
     except LakelogError as error:
         return error
     return None
-
-
-def _own_room(room: Room, entries: Sequence[AppendRequest]) -> Room:
-    """The part of `room` that is for `entries`: others may be durable long before, and give theirs back."""
-    return room.part(sum(entry.size_bytes + PART_BYTES for entry in entries))
 
 
 def may_be_repeated(outcome: AppendOutcome, entry: AppendRequest) -> bool:

@@ -198,7 +198,8 @@ class Shard:
         known = self._groups.get(after.id)
         if known is not None:
             self._members -= _members(known)
-            self.have_left = self.have_left or not known.members.keys() <= after.members.keys()
+            if after.members is not known.members:
+                self.have_left = self.have_left or not known.members.keys() <= after.members.keys()
         if after.exists:
             self._groups[after.id] = after
             self._members += _members(after)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from lakelog.cli.contexts import names_url
 from lakelog.cli.examples import epilog_of
 from lakelog.client import DEFAULT_URL
 from log_tables.errors import (
@@ -143,7 +144,7 @@ def security_options() -> dict[str, Any]:
 
     found = from_environment()
     path = Path(os.environ.get("LAKELOG_CONFIG") or "lakelog.toml")
-    if found == SecurityConfig() and path.exists():
+    if found == SecurityConfig() and path.exists() and not names_url():
         from ingest.settings import load_settings
 
         found = security_config(load_settings(None).client.plain())

@@ -72,19 +72,33 @@ def chosen() -> str:
     return os.environ[VARIABLE] if VARIABLE in os.environ else load().current
 
 
+def names_url() -> bool:
+    """Whether LAKELOG_URL is what the context of this command says: no other login is meant for that."""
+    name, url = chosen(), os.environ.get("LAKELOG_URL")
+    return bool(name and url) and load().named(name).get("url") == url
+
+
 @contextmanager
 def applied(words: Sequence[str]) -> Iterator[str]:
     """The name of the context that a command with the arguments `words` has; meanwhile the variables hold
     what it says and nothing else has said. Raises InvalidArgument for a context that is not there.
     """
+    name = "" if {*words[:1]} & {*WITHOUT} else chosen()
+    if not name:
+        yield ""
+        return
     from lakelog.client.security_config import NAMES, PREFIX
 
-    name = "" if {*words[:1]} & {*WITHOUT} else chosen()
-    found = dict(load().named(name)) if name else {}
+    found = dict(load().named(name))
     elsewhere = os.environ.get(PREFIX + "URL") or any(word.split("=")[0] == "--url" for word in words)
-    said = any(os.environ.get(PREFIX + each.upper()) for each in NAMES)
-    if elsewhere or said:
-        found = {key: value for key, value in found.items() if key not in LOGIN}
+    said = [PREFIX + each.upper() for each in NAMES if os.environ.get(PREFIX + each.upper())]
+    if elsewhere:
+        found = {key: value for key, value in found.items() if key not in (*LOGIN, "url")}
+    elif said and "url" in found:
+        raise InvalidArgument(
+            f"context {name!r} is in use, and {said[0]} is set, which says not for which gateway; set "
+            f"{PREFIX}URL as well, or unset it"
+        )
     variables = {PREFIX + key.upper(): value for key, value in found.items()}
     added = {key: value for key, value in variables.items() if not os.environ.get(key)}
     os.environ.update(added)

@@ -67,7 +67,9 @@ def of_gateway(client: "Client", clock: Clock) -> Iterator[Finding]:
         yield Finding("gateway", State.FAIL, error.message, advice)
         return
     yield _passed("gateway", f"{client.url} answers")
-    yield from (_encryption(client.url, clock), _version(welcome), _clock(welcome, clock))
+    yield _encryption(client.url, clock)
+    yield _caught("version", partial(_version, welcome))
+    yield _caught("clock", partial(_clock, welcome, clock))
     yield _caught("root of the gateway", partial(_ready, client))
     yield _caught("rights", partial(_rights, client))
     yield _caught("gateways", partial(_gateways, client))
@@ -93,6 +95,10 @@ def _caught(check: str, look: Callable[[], Finding]) -> Finding:
         return Finding(check, State.WARN, error.message, "log in as a principal with the right that it names")
     except (LakelogError, OSError) as error:
         return Finding(check, State.FAIL, str(error), "docs/runbook.md of the sources lists causes")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Finding(
+            check, State.FAIL, "the answer is none of a lakelog gateway", "name its URL with --url"
+        )
 
 
 def _encryption(url: str, clock: Clock) -> Finding:

@@ -146,7 +146,8 @@ class Maintainer:
             *(("--remote-root", settings.remote_root) if settings.remote_root else ()),
         ]
         # In the environment, which other users do not see: the options hold secrets.
-        self._environment = {**os.environ, "LAKELOG_STORE_OPTIONS": json.dumps(settings.store_options)}
+        options = {"LAKELOG_STORE_OPTIONS": json.dumps(settings.store_options)}
+        self._environment = {**os.environ, **options, "LAKELOG_CONTEXT": ""}
         self._restarts, self._stopping = restarts, threading.Event()
         self._thread = threading.Thread(target=self._keep_running, name="maintainer", daemon=True)
 

@@ -295,7 +295,7 @@ class Calls:
         except OutcomeUnknown as error:
             raise Unreachable(f"the answer broke off ({error.message}); ask again") from None
         tables, found = [], dict[str, Any]()
-        for line in answer.text.splitlines():
+        for line in answer.content.splitlines():
             found = json.loads(line)
             if "error" in found:
                 raise error_of(found["error"])

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -57,10 +57,15 @@ class FaultyApp:
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
 
-    def set_faults(self, faults: Sequence[Fault]) -> None:
-        """Have these from now on, and no others. From any thread."""
+    def add(self, fault: Fault) -> None:
+        """Have this one, too. From any thread."""
         with self._lock:
-            self._faults = [*faults]
+            self._faults.append(fault)
+
+    def heal(self) -> None:
+        """Have none from now on. From any thread."""
+        with self._lock:
+            self._faults.clear()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         fault = self._next(scope) if scope["type"] == "http" else None

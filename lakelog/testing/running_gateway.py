@@ -41,13 +41,11 @@ class RunningGateway:
         self.kafka = f"127.0.0.1:{_free_port()}"
         self._settings = {**_FAST, "port": 0, **settings, "data": self.data, "kafka_listener": self.kafka}
         self._settings.setdefault("log_level", "error")
-        self._faults: list[Fault] = []
         self.url = ""
         self.start()
 
     def start(self) -> None:
         """Start it again, at its addresses and on its tables, after `kill` or `stop`. Its faults are over."""
-        self._faults = []
         self._process, self._control = _started(json.dumps(self._settings))
         ready = self._line()
         if "ready at" not in ready:
@@ -81,7 +79,7 @@ class RunningGateway:
             self.start()
             return
         self.resume()
-        self._set([])
+        self._tell(None)
 
     def kill(self) -> None:
         """End it at once, as a crash does. What it acknowledged stays."""
@@ -103,21 +101,20 @@ class RunningGateway:
     def _fail(self, kind: FaultKind, path: str, method: str, times: int | None, **facts: Any) -> None:
         if times is not None and times < 1:
             raise InvalidArgument(f"times is {times}; name a number from 1, or None for every request")
-        self._set([*self._faults, Fault(kind, path, method.upper(), times, **facts)])
+        self._tell(Fault(kind, path, method.upper(), times, **facts))
 
-    def _set(self, faults: "list[Fault]") -> None:
-        """Raises Unreachable when it is not there to hear of it."""
+    def _tell(self, fault: Fault | None) -> None:
+        """Have one more fault, with None no more. Raises Unreachable when it is not there to hear of it."""
         gone = f"the gateway at {self.url} has ended; start it first"
         if self._process.poll() is not None:
             raise Unreachable(gone)
         try:
-            self._control.write(json.dumps([fault.plain() for fault in faults]) + "\n")
+            self._control.write(json.dumps(fault and fault.plain()) + "\n")
             self._control.flush()
         except OSError:
             raise Unreachable(gone) from None
         if not self._line():
             raise Unreachable(gone)
-        self._faults = faults
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -125,7 +122,11 @@ class RunningGateway:
 
     def _end(self, number: signal.Signals) -> int:
         self._process.send_signal(number)
-        code = self._process.wait(_END_S)
+        try:
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGKILL)
+            code = self._process.wait(_END_S)
         with suppress(OSError):
             self._control.close()
         assert self._process.stdout is not None

@@ -1,7 +1,7 @@
 """The process of a gateway under test: `python -m lakelog.testing.server SETTINGS`, which is JSON.
 
-Each line on its standard input is a JSON list of the faults that it has from then on, and is answered by a
-line. It ends with its standard input: so it never outlives its test.
+Each line on its standard input is a fault as JSON that it has from then on, or null, after which it has none.
+A line answers it. It ends with its standard input: so it never outlives its test.
 """
 
 import json
@@ -32,7 +32,11 @@ def main() -> None:
 def _listen(app: FaultyApp) -> None:
     with suppress(OSError):
         for line in sys.stdin:
-            app.set_faults([Fault(**{**each, "kind": FaultKind(each["kind"])}) for each in json.loads(line)])
+            told = json.loads(line)
+            if told is None:
+                app.heal()
+            else:
+                app.add(Fault(**{**told, "kind": FaultKind(told["kind"])}))
             say("done")
     os.kill(os.getpid(), signal.SIGTERM)
 

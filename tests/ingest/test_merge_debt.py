@@ -107,6 +107,9 @@ def test_it_is_counted_again_when_the_settings_of_merges_have_changed(cluster: C
     debt.count(cluster)
     assert debt.of(partition.directory) < 8
     assert not debt.refuses
+    alter_topic(cluster, "t", {"segment.bytes": "1073741824"})
+    debt.count(cluster)
+    assert debt.of(partition.directory) == 8
 
 
 def test_a_table_that_hardly_changes_is_counted_again_after_a_while(

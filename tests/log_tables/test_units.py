@@ -9,7 +9,9 @@ from log_tables.units import explained, plain
     ("name", "text", "stored"),
     [
         ("retention.ms", "7d", "604800000"),
-        ("retention.ms", "1.5 H", "5400000"),
+        ("retention.ms", "1.5 h", "5400000"),
+        ("retention.ms", "1M", "1M"),
+        ("retention.ms", "7D", "7D"),
         ("retention.ms", "30min", "1800000"),
         ("retention.ms", "2w", "1209600000"),
         ("retention.ms", "20ms", "20"),

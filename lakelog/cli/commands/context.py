@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from lakelog.cli.common import CommandGroup, Json, console, print_json, print_table
-from lakelog.cli.contexts import Contexts, chosen, load, save
+from lakelog.cli.contexts import LOGIN, Contexts, chosen, load, save
 from log_tables.errors import InvalidArgument
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
@@ -41,6 +41,8 @@ def set_context(
     made = {key: value for key, value in made.items() if value}
     if not made:
         raise InvalidArgument(f"context {name!r} would say nothing; name its --url, or its --data")
+    if "url" not in made and any(key in made for key in LOGIN):
+        raise InvalidArgument(f"context {name!r} would log in at no gateway; name its --url, too")
     save(Contexts(known.current, {**known.by_name, name: made}))
     console().print(f"set context {name}; use it with `lakelog context use {name}`")
 

@@ -132,7 +132,8 @@ def _fsck(data: str | None) -> dict[str, Any]:
 def _versions() -> dict[str, str]:
     from importlib.metadata import distributions
 
-    packages = {each.metadata["Name"]: each.version for each in distributions()}
+    named = ((each.metadata["Name"], each.version) for each in distributions())
+    packages = {name: version for name, version in named if name}  # what is half installed has none
     return {"python": sys.version, "platform": platform.platform(), **dict(sorted(packages.items()))}
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from log_tables.cluster.cluster import Cluster
 
 _log = logging.getLogger(__name__)
+_EVERY_MIN_MS = MILLISECONDS["s"]
 _EVERY_MAX_MS = 366 * MILLISECONDS["d"]
 _FAILED = 1
 GLANCE_S = 5.0
@@ -117,9 +118,9 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
 
 
 def seconds(text: str) -> float:
-    """`30s`, `5m` or `1h` in seconds; up to a year. Raises InvalidArgument."""
+    """`30s`, `5m` or `1h` in seconds; from one to a year. Raises InvalidArgument."""
     ms = without_unit(text, MILLISECONDS)
-    if ms == text or not 0 < int(ms) <= _EVERY_MAX_MS:
+    if ms == text or not _EVERY_MIN_MS <= int(ms) <= _EVERY_MAX_MS:
         raise InvalidArgument(f"--every {text!r} is not a time; write it as 30s, 5m or 1h")
     return int(ms) / 1_000
 

@@ -15,7 +15,11 @@ from lakelog.client.consumer.common_consumer import CommonConsumer
 from lakelog.client.consumer.consumer_record import ConsumerRecord
 from lakelog.client.consumer.transaction import Transaction
 from lakelog.client.request import Call
+from log_tables.clock import timer
 from log_tables.errors import InvalidArgument, LakelogError
+
+GIVE_WAY_S = 0.1
+"""How long records are given out without a turn for other tasks, its own heartbeats among them."""
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -45,6 +49,7 @@ class AsyncConsumer(CommonConsumer[httpx.AsyncBaseTransport]):
     """
 
     _heart: "asyncio.Task[None] | None" = None
+    _waited = 0.0
 
     def _connect(self, url: str, options: dict[str, Any]) -> Calls:
         self._client = AsyncClient(url, **options)
@@ -57,6 +62,7 @@ class AsyncConsumer(CommonConsumer[httpx.AsyncBaseTransport]):
         try:
             await self._client.perform(self._join())
         except BaseException:
+            self._closed = True
             await self._client.close()
             raise
         self._heart = asyncio.create_task(self._beat())
@@ -78,7 +84,13 @@ class AsyncConsumer(CommonConsumer[httpx.AsyncBaseTransport]):
 
     async def __anext__(self) -> ConsumerRecord:
         """The next record, as that of `Consumer`."""
-        record = self._take() or await self._client.perform(self._next())
+        record = self._take()
+        if record is None:
+            record = await self._client.perform(self._next())
+            self._waited = timer()
+        elif timer() - self._waited > GIVE_WAY_S:
+            await asyncio.sleep(0)  # a block that awaits nothing would keep the member from its heartbeats
+            self._waited = timer()
         if record is None:
             raise StopAsyncIteration
         return record
@@ -121,8 +133,7 @@ class AsyncConsumer(CommonConsumer[httpx.AsyncBaseTransport]):
             return
         if self._heart is not None:
             self._heart.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._heart
+            await asyncio.wait([self._heart])  # awaited alone, it would hide that this task is cancelled
         try:
             await self._client.perform(self._leave(in_order=in_order))
         finally:

@@ -108,8 +108,6 @@ def test_looks_at_many_partitions_are_bounded_together_until_their_topic_is_used
     world: FoldedTopic, clock: ManualClock
 ) -> None:
     elsewhere = another(world.cluster)
-    elsewhere.topic("t").partition(0).claim("http://second")
-    world.topic.partition(0).refresh()
     few = 0.01  # as if there were thousands of partitions
     duty = FoldDuty(elsewhere, lambda _: True, lambda _: True, clock, few)
     looks = 0
@@ -119,6 +117,8 @@ def test_looks_at_many_partitions_are_bounded_together_until_their_topic_is_used
         looks += asked(world) - before if second > 1_000 else 0
         clock.pause(1)
     assert 0 < looks <= few * 1_000 + len(world.numbers)
+    elsewhere.topic("t").partition(0).claim("http://second")
+    world.topic.partition(0).refresh()
     world.append(1)
     append(elsewhere.topic("t").partition(0), b"v")
     for _ in range(round(LOOK_MAX_S) + 2):

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from lakelog.cli.common import security_options
 from lakelog.cli.contexts import applied, contexts_file
+from log_tables.errors import InvalidArgument
 from tests.kit.cli import UNREACHABLE, USAGE, Run, lines, printed, wrong
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import free_port
@@ -60,14 +62,29 @@ def test_a_credential_goes_to_no_other_gateway(run: Run, monkeypatch: pytest.Mon
     run("context", "set", "prod", "--url", "http://prod:1/", "--api-key-file", "/key")
     run("context", "use", "prod")
     assert found("topic", "list") == ["http://prod:1", "/key"]
-    assert found("topic", "list", "--url=http://other") == ["http://prod:1", None]
+    assert found("topic", "list", "--url=http://other") == [None, None]
     assert found("serve") == [None, None]
     monkeypatch.setenv("LAKELOG_URL", "http://other")
     assert found("topic", "list") == ["http://other", None]
     monkeypatch.delenv("LAKELOG_URL")
     monkeypatch.setenv("LAKELOG_API_KEY", "a.b")
-    assert found("topic", "list") == ["http://prod:1", None]
+    with pytest.raises(InvalidArgument, match="LAKELOG_API_KEY is set, which says not for which gateway"):
+        found("topic", "list")
+    wrong(run("context", "set", "prod", "--url", ""), USAGE, "would log in at no gateway")
     assert not {*os.environ} & {"LAKELOG_URL", "LAKELOG_API_KEY_FILE"}
+
+
+def test_a_key_of_the_settings_file_does_not_go_to_the_gateway_of_a_context(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lakelog.toml").write_text('[client]\napi_key = "a.b"\n')
+    run("context", "set", "prod", "--url", "http://prod:1/")
+    run("context", "use", "prod")
+    with applied(("topic", "list")):
+        assert security_options().get("credential") is None
+    with applied(("topic", "list", "--url=http://other")):
+        assert security_options().get("credential") is not None
 
 
 def test_a_context_that_is_not_there_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

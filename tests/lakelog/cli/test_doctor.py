@@ -1,6 +1,8 @@
 """`lakelog doctor`: what it finds, and what a bundle has and has not."""
 
 import json
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -17,6 +19,19 @@ from tests.kit.secured import Secured
 from tests.kit.support import free_port
 
 CANARY = "canary-90d1"
+
+
+def test_what_is_no_gateway_is_told(run: Run) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            said = run("doctor", "--url", f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert said.exit_code == FAILED
+    assert "FAIL  version: the answer is none of a lakelog gateway" in said.stdout
 
 
 def test_all_is_well(run: Run, gateway: RunningGateway, root: Path) -> None:
