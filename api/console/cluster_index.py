@@ -17,6 +17,7 @@ from coordinator.groups.state.group import Group
 from ingest.pending_tasks import shared_task
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError
+from log_tables.record import timestamp_us
 from log_tables.sql.lag import Lag, lag_in
 from log_tables.table.snapshot import Segment
 
@@ -45,7 +46,8 @@ class PartitionState(NamedTuple):
 
 class TopicState(NamedTuple):
     """A topic at a look. `rate` and `bytes_rate` are per second, of the last 30; `newest_ms` is the time of
-    the newest record, 0 without one. `failed` says why its table could not be read.
+    the last append, 0 without one, and `latest_ms` the latest record time. `failed` says why its table could
+    not be read.
     """
 
     name: str
@@ -59,6 +61,7 @@ class TopicState(NamedTuple):
     bytes_rate: float
     newest_ms: int
     failed: str = ""
+    latest_ms: int = 0
 
 
 class GroupLag(NamedTuple):
@@ -224,6 +227,7 @@ def _nothing(topic: Topic, said: str) -> TopicState:
 
 def _summed(topic: Topic, found: Mapping[int, PartitionState], now_ms: int) -> TopicState:
     records = size = newest = recent = recent_size = 0
+    latest = ""
     since = now_ms - RATE_MS
     for state in found.values():
         for segment in state.segments:
@@ -236,6 +240,7 @@ def _summed(topic: Topic, found: Mapping[int, PartitionState], now_ms: int) -> T
             recent_size += segment.size
         if state.segments:
             newest = max(newest, state.segments[-1].modification_time)
+            latest = max(latest, *(segment.max_timestamp for segment in state.segments))
     seconds = RATE_MS / 1000
     return TopicState(
         topic.name,
@@ -248,4 +253,5 @@ def _summed(topic: Topic, found: Mapping[int, PartitionState], now_ms: int) -> T
         recent / seconds,
         recent_size / seconds,
         newest,
+        latest_ms=timestamp_us(latest) // 1000 if latest else 0,
     )

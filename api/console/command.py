@@ -13,17 +13,22 @@ from api.media import Format
 
 
 class RecordRange(NamedTuple):
-    """Partitions of a topic, from the offset `first` on in the first of them, and the keys and the text that
-    are looked for.
+    """Partitions of a topic, from the offset `first` on in the first of them, which has `in_first` of the
+    `records`, and the keys and the text that are looked for.
+
+    `not_text` names those of key, value and header that are not UTF-8 in all these records; None says that
+    it is not known, as not all bytes were read.
     """
 
     topic: str
     partitions: Sequence[int]
     first: int
     records: int
+    in_first: int
     keys: tuple[bytes, ...]
     text: str
     is_json: bool
+    not_text: Sequence[str] | None
 
 
 def commands(url: str, root: str, shown: RecordRange) -> list[tuple[str, str]]:
@@ -75,8 +80,13 @@ def _python(url: str, shown: RecordRange) -> str:
 
 def _consume(url: str, shown: RecordRange) -> str:
     words = ["lakelog", "consume", shown.topic, "--partition", str(shown.partitions[0])]
-    words += ["--from", str(shown.first), "--max", str(max(1, shown.records)), "--json", "--url", url]
-    return shlex.join(words)
+    words += ["--from", str(shown.first), "--max", str(max(1, shown.in_first))]
+    if shown.not_text is None:  # --json would end at bytes that are no text
+        words += ["--format", r"%p %o %T %k %s\n"]
+    else:
+        words.append("--json")
+        words += [word for part in shown.not_text for word in (f"--{part}-format", "base64")]
+    return shlex.join([*words, "--url", url])
 
 
 def _sql(root: str, shown: RecordRange) -> str:

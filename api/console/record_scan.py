@@ -2,6 +2,10 @@
 
 A scan reads so many records, bytes and seconds at most, shared by its partitions, and says where it stopped.
 So a search for a rare key is many short requests, which the reader of the page asks for one by one.
+
+Which records of several partitions are the newest goes by when they were appended, because a producer may
+give a record any time. A commit has a time, its records do not: those of one segment are taken to have come
+evenly since the segment before it.
 """
 
 import dataclasses
@@ -9,7 +13,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +27,7 @@ from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import KIB, MIB, READ_SEGMENTS_MAX
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.partition.reader import PartitionReader
-from log_tables.record import batch_bytes, int64s
+from log_tables.record import batch_bytes, int64s, timestamp_us
 from log_tables.table.snapshot import Segment
 
 HEADERS_SHOWN = 20
@@ -58,7 +63,9 @@ class Found(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """The records of a scan, oldest first. It has covered `low` ≤ offset < `high` of each partition."""
+    """The records of a scan: of one partition in order, of several by record time, the oldest first. It has
+    covered `low` ≤ offset < `high` of each partition.
+    """
 
     rows: Sequence[Found]
     low: Mapping[int, int]
@@ -104,8 +111,10 @@ def scanned_after(
     wanted: RecordFilter,
     clock: Clock,
     bounds: Bounds = BOUNDS,
+    by_time: bool = False,
 ) -> Scan:
-    """The first records at or after `start` in each partition, as far as they are there.
+    """The records at or after `start` in each partition that were appended first, as far as they are there;
+    `by_time` those of which the record time is first.
 
     Raises what reading raises.
     """
@@ -114,10 +123,12 @@ def scanned_after(
         number: _newer(reader, number, begin[number], wanted, bounds, share)
         for number, reader, share in _shares(readers, bounds, clock)
     }
-    rows = [*islice(merge(*(part.rows for part in parts.values()), key=_time), bounds.rows)]
+    of_time = {number: [(row.timestamp_us, 0) for row in part.rows] for number, part in parts.items()}
+    ranks = of_time if by_time else _appended(readers, parts, 1)
+    rows = _first(parts, ranks, bounds.rows)
     high = _ends(parts, rows, beyond=1)
     ended = len(rows) < bounds.rows and any(high[at] < readers[at].high_watermark for at in high)
-    return Scan(rows, begin, high, sum(part.scanned for part in parts.values()), ended)
+    return Scan(_sorted(rows), begin, high, sum(part.scanned for part in parts.values()), ended)
 
 
 def scanned_before(
@@ -127,7 +138,7 @@ def scanned_before(
     clock: Clock,
     bounds: Bounds = BOUNDS,
 ) -> Scan:
-    """The last records before `end` in each partition, as far as they are there.
+    """The records before `end` in each partition that were appended last, as far as they are there.
 
     Raises what reading raises.
     """
@@ -136,11 +147,10 @@ def scanned_before(
         number: _older(reader, number, stop[number], wanted, bounds, share)
         for number, reader, share in _shares(readers, bounds, clock)
     }
-    newest_first = merge(*(part.rows for part in parts.values()), key=lambda row: -row.timestamp_us)
-    rows = [*islice(newest_first, bounds.rows)]
+    rows = _first(parts, _appended(readers, parts, -1), bounds.rows)
     low = _ends(parts, rows, beyond=0)
     ended = len(rows) < bounds.rows and any(low[at] > readers[at].log_start for at in low)
-    return Scan(rows[::-1], low, stop, sum(part.scanned for part in parts.values()), ended)
+    return Scan(_sorted(rows[::-1]), low, stop, sum(part.scanned for part in parts.values()), ended)
 
 
 def record_at(reader: PartitionReader, number: int, offset: int, cut_bytes: int) -> Found | None:
@@ -177,8 +187,53 @@ def _within(reader: PartitionReader, offset: int) -> int:
     return min(max(offset, reader.log_start), reader.high_watermark)
 
 
-def _time(row: Found) -> int:
-    return row.timestamp_us
+_Ranks = Mapping[int, Sequence[tuple[int, ...]]]
+"""Of each record of each partition its place among those of all: the least comes first."""
+
+
+def _appended(
+    readers: Mapping[int, PartitionReader], parts: Mapping[int, _PartitionScan], sign: Literal[1, -1]
+) -> _Ranks:
+    """Places by the time of the append, with -1 from the newest on. Where it is the same, each partition has
+    its turn.
+    """
+    return {
+        number: [
+            (sign * _appended_us(readers[number], row.offset), turn, sign * row.timestamp_us)
+            for turn, row in enumerate(part.rows)
+        ]
+        for number, part in parts.items()
+    }
+
+
+def _appended_us(reader: PartitionReader, offset: int) -> int:
+    """About when a record that was read came to the log: see the top of this module."""
+    here = reader.log_from(offset)
+    if not here.segments:
+        return 0  # it was deleted meanwhile
+    index = min(here.first_segment(offset), len(here.segments) - 1)
+    segment = here.segments[index]
+    last_us = segment.modification_time * 1000
+    if index:
+        first_us = here.segments[index - 1].modification_time * 1000
+    else:
+        first_us = timestamp_us(segment.min_timestamp)
+    first_us = min(first_us, last_us)
+    offsets = segment.last_offset + 1 - segment.base_offset
+    return first_us + (last_us - first_us) * (offset + 1 - segment.base_offset) // offsets
+
+
+def _first(parts: Mapping[int, _PartitionScan], ranks: _Ranks, count: int) -> list[Found]:
+    """The first `count` rows of all partitions."""
+    placed = (zip(ranks[number], part.rows, strict=True) for number, part in parts.items())
+    return [row for _, row in islice(merge(*placed, key=itemgetter(0)), count)]
+
+
+def _sorted(rows: Sequence[Found]) -> Sequence[Found]:
+    """The rows of several partitions by record time; those of one stay in order."""
+    if len({row.partition for row in rows}) <= 1:
+        return rows
+    return sorted(rows, key=lambda row: row.timestamp_us)
 
 
 def _ends(parts: Mapping[int, _PartitionScan], taken: Sequence[Found], beyond: int) -> dict[int, int]:

@@ -87,7 +87,7 @@ def is_fetch(path: str) -> bool:
 
 def _is_query(path: str) -> bool:
     """Whether `path` answers queries, which are sent in two ways."""
-    return path == "/console/sql"
+    return path in ("/console/sql", "/console/sql/file")
 
 
 class _ThrottledRequest:

@@ -182,6 +182,7 @@ RULES: Mapping[str, Rule] = {
     "GET /console/groups/{group}/reset": _DESCRIBE_GROUP,
     "GET /console/groups/{group}/delete": _DESCRIBE_GROUP,
     "GET /console/sql": _ANY_PRINCIPAL,  # READ on the topics of a query, DESCRIBE on all else that it shows
+    "GET /console/sql/file": _ANY_PRINCIPAL,  # likewise
     "POST /console/sql": Rule(does=Traffic.DATA),  # likewise
     "GET /console/topics": _ANY_PRINCIPAL,  # lists what it may describe
     "GET /console/new-topic": _ANY_PRINCIPAL,

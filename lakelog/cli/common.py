@@ -220,33 +220,6 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS).encode(errors="backslashreplace").decode()
 
 
-def as_text(name: str, value: Any) -> dict[str, Any]:
-    """`value` under its name, with bytes as text. Bytes that are not UTF-8 stay bytes, which JSON has as
-    base64, under the name `<name>_base64`.
-    """
-    try:
-        return {name: _decoded(value)}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": value}
-
-
-def as_text_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Each field of a row as text."""
-    return {key: text for name, value in row.items() for key, text in as_text(name, value).items()}
-
-
-def _decoded(value: Any) -> Any:
-    match value:
-        case bytes():
-            return value.decode()
-        case list() | tuple():
-            return [_decoded(each) for each in value]
-        case dict():
-            return as_text_row(value)
-        case _:
-            return value
-
-
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     """`name=value` texts as a dictionary. Raises InvalidArgument."""
     found = {}

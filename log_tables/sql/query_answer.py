@@ -19,6 +19,7 @@ import pyarrow as pa
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.json_values import named, plain
+from log_tables.sql.answer_file import FileFormat, file_pieces
 from log_tables.sql.query import query_stream
 from log_tables.sql.query_request import (
     AnswerColumn,
@@ -204,8 +205,10 @@ def answer(
     )
     send(FrameKind.COLUMNS, msgspec.json.encode(columns_of(found.schema)))
     rows = size = 0
-    if asked.arrow:
+    if asked.form == "arrow":
         return QueryResult(_send_arrow(found, send), "", scans)
+    if asked.form != "json":
+        return QueryResult(_send_file(found, asked.form, send), "", scans)
     for batch in found:
         wanted = batch.slice(0, asked.rows_max - rows)
         for count, content in row_frames(wanted):
@@ -227,6 +230,24 @@ def _send_arrow(found: pa.RecordBatchReader, send: Callable[[FrameKind, bytes], 
         for start in range(0, batch.num_rows, at_once):
             send(FrameKind.ROWS, _stream(pa.Table.from_batches([batch.slice(start, at_once)])))
         rows += batch.num_rows
+    return rows
+
+
+def _send_file(
+    found: pa.RecordBatchReader, form: FileFormat, send: Callable[[FrameKind, bytes], None]
+) -> int:
+    """Send the rows as a file; returns their number."""
+    rows = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for batch in found:
+            rows += batch.num_rows
+            yield batch
+
+    for piece in file_pieces(pa.RecordBatchReader.from_batches(found.schema, counted()), form):
+        if piece:
+            send(FrameKind.ROWS, piece)
     return rows
 
 

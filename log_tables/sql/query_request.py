@@ -9,8 +9,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
+from typing import Literal
 
 import msgspec
+
+AnswerForm = Literal["json", "arrow", "csv", "ndjson", "parquet"]
+"""Rows for a page, streams of Arrow for a program, or a file."""
 
 
 class TableAccess(msgspec.Struct, frozen=True):
@@ -48,7 +52,7 @@ class FrameKind(Enum):
 
     ROWS = b"R"
     """A list of rows, each a list of cells: null, a text, or a `EncodedText`. In an answer as Arrow, an IPC
-    stream; the first one has no rows.
+    stream, the first without rows; in one as a file, the next piece of it.
     """
 
     DONE = b"D"
@@ -67,15 +71,13 @@ class RootRequest(msgspec.Struct):
 
 
 class QueryRequest(msgspec.Struct):
-    """A query, and how many rows and bytes of an answer are wanted at most. With `arrow` all of them are, as
-    Arrow.
-    """
+    """A query, and how many rows and bytes of an answer are wanted at most: in all forms but `json` all."""
 
     sql: str
     access: TableAccess
     rows_max: int
     bytes_max: int
-    arrow: bool = False
+    form: AnswerForm = "json"
 
 
 class TablesRead(msgspec.Struct):

@@ -72,7 +72,7 @@ def test_each_request_over_http_is_a_line(tmp_path: Path, log: LogLines) -> None
             ("PATCH", "/topics/sales", "/topics/{topic}", 405),
             ("GET", "/nothing/of/this/kind", None, 404),
             ("POST", "/topics/sales", None, 415),
-            ("GET", "/console/topics/sales", "/console/topics/{topic}", 200),
+            ("GET", "/console/topics/sales", "/console/topics/{topic}", 303),
             ("GET", "/docs", "/docs", 200),
         ):
             answer = gateway.client.request(method, path)

@@ -2,8 +2,7 @@
 
 A slow reader holds about one piece of it here: the next is read when the connection has taken the last one.
 Each format encodes records as they come. Bytes are exact in all of them. NDJSON and CSV have keys and values
-that are UTF-8 as text, and others as base64 under another name, as `lakelog consume --json` has them; in
-Parquet they are bytes.
+that are UTF-8 as text, and others as base64 under another name; in Parquet they are bytes.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -40,13 +39,12 @@ from log_tables.limits import (
     ROW_GROUP_TARGET_BYTES,
 )
 from log_tables.record import RECORD_SCHEMA, Record, batch_bytes, cut, timestamp_text, to_records
+from log_tables.sql.answer_file import MEDIA_TYPES, FileFormat, Sink
 
 router = APIRouter(prefix="/console/topics/{topic}", include_in_schema=False, route_class=PageRoute)
 
 READ_BYTES = 8 * MIB
 """Records of a plan: a row group of a segment is read again where a plan ends inside of it."""
-
-ExportFormat = Literal["ndjson", "csv", "parquet"]
 
 CSV_COLUMNS = (
     "partition",
@@ -104,7 +102,7 @@ class _ParquetWriter:
     """One file, row group by row group: each is handed on when it is written."""
 
     def __init__(self) -> None:
-        self._sink = _Sink()
+        self._sink = Sink()
         self._writer = pq.ParquetWriter(self._sink, EXPORT_SCHEMA, compression="zstd")
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -129,42 +127,10 @@ class _ParquetWriter:
         self._waiting, self._rows, self._bytes = [], 0, 0
 
 
-class _Sink:
-    """A file that keeps what was written since it was last taken."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        return len(self._parts[-1])
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-    def close(self) -> None:
-        """The last part is still to be taken."""
-
-    def taken(self) -> bytes:
-        """The bytes that were written since."""
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
-
-
-class Kind(NamedTuple):
-    """How a format is named to browsers, and the function that makes its writer."""
-
-    extension: str
-    media_type: str
-    writer: Callable[[], Writer]
-
-
-FORMATS: Mapping[ExportFormat, Kind] = {
-    "ndjson": Kind("ndjson", "application/x-ndjson", _JsonWriter),
-    "csv": Kind("csv", "text/csv; charset=utf-8", _CsvWriter),
-    "parquet": Kind("parquet", "application/vnd.apache.parquet", _ParquetWriter),
+WRITERS: Mapping[FileFormat, Callable[[], Writer]] = {
+    "ndjson": _JsonWriter,
+    "csv": _CsvWriter,
+    "parquet": _ParquetWriter,
 }
 
 
@@ -228,27 +194,26 @@ async def export(
     asked: Asked,
     topic: str,
     query: AskedRecords,
-    format: Annotated[ExportFormat, Query()],  # noqa: A002 (so it stands in the address)
+    format: Annotated[FileFormat, Query()],  # noqa: A002 (so it stands in the address)
 ) -> Response:
     """The file: partition by partition, each up to its end at that moment."""
     wanted = query.filter()
 
     async def begun(found: Topic) -> tuple[Iterator[bytes], bytes | None]:
         numbers = partitions_of(query.partition, found.partition_count)
-        parts = _pieces(_Export(found, numbers, query, wanted), FORMATS[format].writer())
+        parts = _pieces(_Export(found, numbers, query, wanted), WRITERS[format]())
         # The first piece is made before the answer begins: a page says what is wrong with the form.
         return parts, await run_in_threadpool(next, parts, None)
 
     parts, first = await with_topic_to_read(here, topic, begun)
-    kind = FORMATS[format]
     headers = {
-        "Content-Disposition": f'attachment; filename="{topic}.{kind.extension}"',
+        "Content-Disposition": f'attachment; filename="{topic}.{format}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
     }
     sent = _sent(here, request, asked, topic, chain(() if first is None else (first,), parts))
-    return StreamingResponse(sent, media_type=kind.media_type, headers=headers)
+    return StreamingResponse(sent, media_type=MEDIA_TYPES[format], headers=headers)
 
 
 async def _sent(

@@ -1,6 +1,7 @@
 """A topic's messages: a page of them from a place on, a search among them, and one of them whole."""
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Literal, NamedTuple
@@ -34,7 +35,7 @@ from api.console.record_scan import (
     scanned_after,
     scanned_before,
 )
-from api.console.record_view import KEY_CHARS, View, view_of
+from api.console.record_view import KEY_CHARS, Field, View, view_of
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import Here, gateway
@@ -53,6 +54,10 @@ WHOLE_BYTES = 64 * KIB
 
 LIVE_PARTITIONS = 4
 """Partitions that a page follows: a browser has six connections to a gateway, and needs some for itself."""
+
+
+SHARES_SHOWN = 8
+"""Partitions of which a page says how many of its records each has."""
 
 
 class Row(NamedTuple):
@@ -200,7 +205,7 @@ def _look(
         found = scanned_before(readers, {**ends, **before}, wanted, here.clock)
     else:
         begin = {number: form.first_of(reader) for number, reader in readers.items() if number not in after}
-        found = scanned_after(readers, {**begin, **after}, wanted, here.clock)
+        found = scanned_after(readers, {**begin, **after}, wanted, here.clock, by_time=form.start == "time")
     return _Page(found, to_older, starts, ends)
 
 
@@ -208,6 +213,23 @@ def _refreshed(topic: Topic, number: int) -> PartitionReader:
     reader = topic.partition(number)
     reader.refresh()
     return reader
+
+
+def _choice(scan: Scan, form: RecordQuery, to_older: bool) -> str:
+    """How the rows of a page were chosen, and their order."""
+    counts = Counter(row.partition for row in scan.rows)
+    order = "newest" if form.start == "newest" else "oldest"
+    if len(scan.low) == 1 or not counts:
+        return f"In the order of offsets, the {order} first." if counts else ""
+    if form.start == "time" and not to_older:
+        which = "of the earliest record times"
+    else:
+        which = f"appended {'last' if to_older else 'first'}"
+    shares = [f"{count} of partition {number}" for number, count in sorted(counts.items())]
+    if len(shares) > SHARES_SHOWN:
+        shares = [f"from {len(shares)} of them"]
+    which = f"Of {len(scan.low)} partitions together, the records {which}: {', '.join(shares)}."
+    return f"{which} By record time, the {order} first."
 
 
 def _values(
@@ -233,6 +255,7 @@ def _values(
         "newer": form.url(page, after=cursor_of(scan.high)) if newer or newest_first else "",
         "has_newer": newer,
         "to_older": looked.to_older,
+        "choice": _choice(scan, form, looked.to_older),
         "export": f"{head.path}/export",
         "followed": cursor_of({at: looked.ends[at] for at in followed}),
         "not_followed": len(numbers) - len(followed),
@@ -250,8 +273,43 @@ def _commands(
     begin = min((each.offset for each in found if each.partition == at), default=first[1])
     others = sorted({each.partition for each in found} - {at})
     is_json = all(view_of(each.value).kind in ("json", "null") for each in found)
-    shown = RecordRange(head.name, [at, *others], begin, len(found), form.filter().keys, form.text, is_json)
+    wanted = form.filter()
+    of_first = [each for each in found if each.partition == at]
+    not_text = _not_text(of_first) if wanted.takes_all else None
+    shown = RecordRange(
+        head.name,
+        [at, *others],
+        begin,
+        len(found),
+        len(of_first),
+        wanted.keys,
+        form.text,
+        is_json,
+        not_text,
+    )
     return commands(here.settings.advertised_url, _root(head), shown)
+
+
+def _not_text(found: Sequence[Found]) -> list[str] | None:
+    """As `RecordRange.not_text`, of these records."""
+    parts: dict[str, list[Field]] = {
+        "key": [each.key for each in found],
+        "value": [each.value for each in found],
+        "header": [value for each in found for _, value in each.headers],
+    }
+    if any(len(part.data or b"") < part.size for fields in parts.values() for part in fields):
+        return None
+    if any(each.header_count > len(each.headers) for each in found):
+        return None
+    return [name for name, fields in parts.items() if not all(_is_text(each) for each in fields)]
+
+
+def _is_text(content: Field) -> bool:
+    try:
+        (content.data or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _root(head: TopicHead) -> str:

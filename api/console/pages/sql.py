@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Annotated, Literal, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 import pyarrow as pa
@@ -16,10 +17,10 @@ from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from api.client_topics import listed_topics
-from api.console.page import render
+from api.console.page import HEADERS, render
 from api.console.page_route import PageRoute, check_console
 from api.console.query_process import Frame
 from api.console.state import console
@@ -33,8 +34,10 @@ from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.layout import KEY_TEXT, VALUE_TEXT
 from log_tables.limits import KIB, MIB
+from log_tables.sql.answer_file import MEDIA_TYPES, FileFormat
 from log_tables.sql.query_request import (
     AnswerColumn,
+    AnswerForm,
     FrameKind,
     QueryRequest,
     QueryResult,
@@ -87,6 +90,34 @@ class Answer(NamedTuple):
     failed: str = ""
 
 
+@router.get("/file")
+async def file(
+    request: Request,
+    here: Here,
+    asked: Asked,
+    query: Annotated[str, Query(min_length=1, max_length=SQL_MAX_CHARS)],
+    format: Annotated[FileFormat, Query()],  # noqa: A002 (so it stands in the address)
+) -> Response:
+    """The whole answer as a file. A page of another origin is led to the page, where it does not run."""
+    if foreign_site(request.scope):
+        return RedirectResponse(f"{router.prefix}?{urlencode({'query': query})}", 303, HEADERS)
+    frames = _frames(request, here, asked, query, ROWS_MAX, format)
+    await anext(frames)  # the columns: an error before them is a page
+
+    async def pieces() -> AsyncIterator[bytes]:
+        """An error ends the connection before the file is whole, so that no part is taken for all of it."""
+        async with aclosing(frames):
+            async for frame in frames:
+                if frame.kind is FrameKind.ROWS:
+                    yield frame.content
+
+    headers = _HEADERS | {
+        "Content-Disposition": f'attachment; filename="answer.{format}"',
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+    return StreamingResponse(pieces(), media_type=MEDIA_TYPES[format], headers=headers)
+
+
 @router.get("")
 async def page(
     request: Request,
@@ -126,7 +157,7 @@ async def stream(request: Request, here: Here, asked: Asked, body: QueryBody) ->
     """
     check_console(here)
     arrow = body.format == "arrow"
-    frames = _frames(request, here, asked, body.sql, body.rows, arrow)
+    frames = _frames(request, here, asked, body.sql, body.rows, body.format)
     first = await anext(frames)
 
     async def lines() -> AsyncIterator[bytes]:
@@ -169,7 +200,7 @@ def _system_tables(asked: Caller) -> frozenset[str]:
 
 
 async def _frames(
-    request: Request, here: Gateway, asked: Caller, sql: str, rows: int, arrow: bool = False
+    request: Request, here: Gateway, asked: Caller, sql: str, rows: int, form: AnswerForm = "json"
 ) -> AsyncGenerator[Frame]:
     """The columns, the rows and the end of an answer. The topics that it reads are noted as read.
 
@@ -178,9 +209,7 @@ async def _frames(
     named = "consumer_" in sql  # without their tables nobody needs to know the groups
     groups = [group.id for group in await here.shard_manager.groups()] if named else []
     access = await run_in_threadpool(table_access, here, asked, groups)
-    frames = console(request).queries.frames(
-        QueryRequest(sql, access, rows, BYTES_MAX, arrow), _gone(request)
-    )
+    frames = console(request).queries.frames(QueryRequest(sql, access, rows, BYTES_MAX, form), _gone(request))
     async with aclosing(frames):
         async for frame in frames:
             if frame.kind is FrameKind.TABLES:

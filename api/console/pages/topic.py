@@ -9,11 +9,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from api.client_topics import TopicDescription, describe_topic
 from api.console.cluster_index import ClusterState, GroupLag, PartitionState, TopicState
-from api.console.page import ItemPage, paged, render
+from api.console.page import HEADERS, ItemPage, paged, render
 from api.console.page_route import PageRoute
 from api.console.state import console
 from api.requests.access import Asked
@@ -112,6 +112,12 @@ class _SettingRow(NamedTuple):
 
 
 @router.get("")
+async def first(asked: Asked, topic: str) -> Response:
+    """The way to the topic's messages; for who may not read them, to its partitions."""
+    reads = asked.allows(Operation.READ, ResourceType.TOPIC, topic)
+    return RedirectResponse(f"{topic_path(topic)}/{'messages' if reads else 'partitions'}", 303, HEADERS)
+
+
 @router.get("/partitions")
 async def partitions(request: Request, asked: Asked, topic: str, page: _PageNumber = 1) -> Response:
     """The topic's partitions."""

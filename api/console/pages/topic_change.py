@@ -230,7 +230,7 @@ async def create(
             "configs": [entry._asdict() for entry in entries],
         },
         facts=facts,
-        following=f"{topic_path(name)}/partitions",
+        following=topic_path(name),
         back="/console/topics",
         button="Create the topic",
         refused=refused,

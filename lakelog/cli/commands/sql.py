@@ -10,14 +10,13 @@ from enum import StrEnum
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from lakelog.cli.common import (
     NULL,
     Data,
-    as_text_row,
     console,
     dimmed,
     existing_file,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from log_tables.cluster.cluster import Cluster
+    from log_tables.sql.answer_file import FileFormat
 
 ROWS_SHOWN_MAX = 1_000
 """Rows of a table on a terminal; nobody reads more, and laying them out takes long."""
@@ -60,101 +60,31 @@ def print_answer(answer: "pa.RecordBatchReader", form: AnswerFormat) -> None:
     Raises InvalidArgument for columns of one name where the format has objects and for values that no text
     shows, and what `answer` raises.
     """
+    if form is AnswerFormat.PARQUET and sys.stdout.isatty():
+        raise InvalidArgument(
+            "Parquet is no text for a terminal; send it to a file, as in `… > rows.parquet`"
+        )
+    if form not in (AnswerFormat.TABLE, AnswerFormat.JSON):
+        from log_tables.sql.answer_file import file_pieces
+
+        for piece in file_pieces(answer, cast("FileFormat", form.value)):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        return
     try:
-        _print(answer, form)
+        _print_rows(answer) if form is AnswerFormat.TABLE else _print_json(answer)
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidArgument(
             f"the answer has a value that cannot be shown ({error}); cast it to text, or use --format parquet"
         ) from None
 
 
-def _print(answer: "pa.RecordBatchReader", form: AnswerFormat) -> None:
-    match form:
-        case AnswerFormat.TABLE:
-            _print_rows(answer)
-        case AnswerFormat.CSV:
-            _write_csv(answer)
-        case AnswerFormat.PARQUET:
-            _write_parquet(answer)
-        case AnswerFormat.NDJSON:
-            for row in _objects(answer):
-                sys.stdout.write(_json(row) + "\n")
-        case AnswerFormat.JSON:
-            print(_json([*_objects(answer)]))
-
-
-def _json(value: object) -> str:
+def _print_json(answer: "pa.RecordBatchReader") -> None:
     import msgspec
 
-    return msgspec.json.encode(value).decode()
+    from log_tables.sql.answer_file import objects
 
-
-def _objects(answer: "pa.RecordBatchReader") -> Iterator[dict[str, Any]]:
-    """The rows as objects; NaN and infinities by their names, which JSON has no numbers for."""
-    from log_tables.json_values import named, plain
-
-    names = answer.schema.names
-    _check_names(names)
-    for batch in answer:
-        columns = [plain(column, named) for column in batch.columns]
-        yield from (as_text_row(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True))
-
-
-def _check_names(names: Sequence[str]) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidArgument(
-            f"the answer has {names.count(twice)} columns named {twice!r}; name them apart with AS"
-        )
-
-
-def _write_csv(answer: "pa.RecordBatchReader") -> None:
-    """Bytes and whatever is nested become text, as in a table; a null is empty, and an empty text is `""`."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    from log_tables.json_values import named, plain
-
-    schema = pa.schema([field.with_type(_kind_in_csv(field.type)) for field in answer.schema])
-    with pyarrow.csv.CSVWriter(sys.stdout.buffer, schema) as writer:
-        for batch in answer:
-            pairs = zip(batch.columns, schema.types, strict=True)
-            columns = [
-                column if column.type == kind else pa.array(map(_text, plain(column, named)), kind)
-                for column, kind in pairs
-            ]
-            writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
-    sys.stdout.buffer.flush()
-
-
-def _kind_in_csv(kind: "pa.DataType") -> "pa.DataType":
-    import pyarrow as pa
-
-    unknown = pa.types.is_interval(kind) or pa.types.is_duration(kind)
-    plain = pa.types.is_primitive(kind) or pa.types.is_string(kind)
-    return kind if plain and not unknown else pa.string()
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    return _json(as_text_row({"": value}).popitem()[1]) if isinstance(value, dict | list) else str(value)
-
-
-def _write_parquet(answer: "pa.RecordBatchReader") -> None:
-    import pyarrow.parquet as pq
-
-    _check_names(answer.schema.names)
-    if sys.stdout.isatty():
-        raise InvalidArgument(
-            "Parquet is no text for a terminal; send it to a file, as in `… > rows.parquet`"
-        )
-    with pq.ParquetWriter(sys.stdout.buffer, answer.schema) as writer:
-        for batch in answer:
-            writer.write_batch(batch)
-    sys.stdout.buffer.flush()
+    print(msgspec.json.encode([row for rows in objects(answer) for row in rows]).decode())
 
 
 def _print_rows(answer: "pa.RecordBatchReader") -> None:

@@ -13,7 +13,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 
 @given(TEXT, TEXT)
 def test_what_a_record_holds_is_an_argument_and_never_code(key: str, text: str) -> None:
-    shown = RecordRange("my-topic", [3], 41, 50, (key.encode(),), text, True)
+    shown = RecordRange("my-topic", [3], 41, 50, 50, (key.encode(),), text, True, None)
     made = dict(commands("http://127.0.0.1:8082/", "/data/a b", shown))
     words = shlex.split(made["curl"])
     assert words[-1] == "http://127.0.0.1:8082/topics/my-topic/partitions/3/records?offset=41"
@@ -30,8 +30,24 @@ def test_what_a_record_holds_is_an_argument_and_never_code(key: str, text: str) 
 
 
 def test_bytes_are_fetched_as_binary() -> None:
-    shown = RecordRange("t", [0], 0, 0, (), "", False)
+    shown = RecordRange("t", [0], 0, 0, 0, (), "", False, [])
     assert "vnd.kafka.binary" in dict(commands("http://h", "", shown))["curl"]
+
+
+def test_consume_never_ends_at_bytes_that_are_no_text() -> None:
+    def consumed(not_text: list[str] | None) -> list[str]:
+        shown = RecordRange("t", [0], 7, 9, 3, (), "", False, not_text)
+        return shlex.split(dict(commands("http://h", "", shown))["lakelog consume"])[7:-2]
+
+    assert consumed([]) == ["--max", "3", "--json"]
+    assert consumed(["key", "header"])[2:] == [
+        "--json",
+        "--key-format",
+        "base64",
+        "--header-format",
+        "base64",
+    ]
+    assert consumed(None)[2:] == ["--format", r"%p %o %T %k %s\n"]
 
 
 @given(TEXT)

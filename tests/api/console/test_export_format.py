@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.pages.export import CSV_COLUMNS, EXPORT_SCHEMA, FORMATS, ExportFormat
+from api.console.pages.export import CSV_COLUMNS, EXPORT_SCHEMA, WRITERS
 from log_tables.limits import ROW_GROUP_TARGET_BYTES
 from log_tables.record import Record, input_batch, timestamp_text, to_records, with_offsets
+from log_tables.sql.answer_file import FileFormat
 
 PART = (
     st.none() | st.binary(max_size=8) | st.sampled_from(['=1+1"', "a,b\r\n", "\x00", "", "ä"]).map(str.encode)
@@ -33,9 +34,9 @@ def batch_of(records: list[Record], first: int = 0) -> pa.RecordBatch:
     return with_offsets([input_batch(records, 0)], np.arange(first, first + len(records), dtype=np.int64))
 
 
-def exported(form: ExportFormat, parts: list[list[Record]]) -> bytes:
+def exported(form: FileFormat, parts: list[list[Record]]) -> bytes:
     """The file of some parts, each of a partition of its own."""
-    writer = FORMATS[form].writer()
+    writer = WRITERS[form]()
     made = [writer.add(number, batch_of(part)) for number, part in enumerate(parts) if part]
     return b"".join([*made, writer.end()])
 
@@ -114,7 +115,7 @@ def test_parquet_is_one_file_of_the_same_rows(parts: list[list[Record]]) -> None
 
 
 def test_parquet_is_handed_on_row_group_by_row_group() -> None:
-    writer = FORMATS["parquet"].writer()
+    writer = WRITERS["parquet"]()
     noise = b"".join(sha256(b"%d" % number).digest() for number in range(ROW_GROUP_TARGET_BYTES // 32))
     big = [Record(bytes([number]) + noise) for number in range(4)]
     made = [writer.add(0, batch_of([record], at)) for at, record in enumerate(big)]

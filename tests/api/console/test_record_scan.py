@@ -1,5 +1,6 @@
 """Scans of real partitions, against the same records in plain Python."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -121,6 +122,46 @@ def test_the_newest_of_all_partitions_come_first(readers: dict[int, Partition]) 
     scan = scanned_before(readers, dict.fromkeys(readers, 230), ALL, ManualClock())
     assert placed(scan) == expected(readers)[-50:]
     assert not scan.ended
+
+
+def test_the_newest_are_those_appended_last_whatever_their_record_times(tmp_path: Path) -> None:
+    """Each partition has its share, also where one has later record times than all others."""
+    clock = ManualClock()
+    partitions = {}
+    store = open_store(str(tmp_path))
+    for number in range(4):
+        create_table(store, f"t/{number}", clock)
+        partitions[number] = Partition(store, f"t/{number}", clock)
+        partitions[number].claim("http://first")
+    for number, count in ((0, 100), (1, 100), (2, 100), (3, 5), (0, 100), (1, 100), (2, 100)):
+        clock.advance(1_000)
+        times = [1_000_000 * (number + 1) * (997 * n % 1_000) for n in range(count)]
+        records = [Record(b"v", timestamp_us=each) for each in times]
+        partitions[number].append([AppendRequest(input_batch(records, 0))])
+    scan = scanned_before(partitions, dict.fromkeys(partitions, 200), ALL, clock)
+    counts = Counter(row.partition for row in scan.rows)
+    assert counts[3] == 0  # it has only older ones
+    assert min(counts[1], counts[2]) > 0
+    assert [row.timestamp_us for row in scan.rows] == sorted(row.timestamp_us for row in scan.rows)
+    for number in (0, 1, 2):
+        offsets = sorted(row.offset for row in scan.rows if row.partition == number)
+        assert offsets == [*range(scan.low[number], 200)]
+
+
+def test_partitions_of_one_commit_have_a_turn_each(tmp_path: Path, clock: ManualClock) -> None:
+    store = open_store(str(tmp_path))
+    partitions = {}
+    for number in range(4):
+        create_table(store, f"t/{number}", clock)
+        partitions[number] = Partition(store, f"t/{number}", clock)
+        partitions[number].claim("http://first")
+        records = [Record(b"v", timestamp_us=10**9 * number + n) for n in range(100)]
+        partitions[number].append([AppendRequest(input_batch(records, 0))])
+    for scan in (
+        scanned_before(partitions, dict.fromkeys(partitions, 100), ALL, clock),
+        scanned_after(partitions, dict.fromkeys(partitions, 0), ALL, clock),
+    ):
+        assert min(Counter(row.partition for row in scan.rows).values()) >= 12
 
 
 def test_the_oldest_of_all_partitions_come_first(readers: dict[int, Partition]) -> None:

@@ -31,13 +31,23 @@ def test_its_head_and_partitions_are_shown_without_scripts(
     browser: Browser, gateway: RunningGateway, orders: str
 ) -> None:
     with visitor(browser, gateway.url, scripts=False) as someone:
-        page = someone.go(f"/console/topics/{orders}")
+        page = someone.go(f"/console/topics/{orders}/partitions")
         expect(page.get_by_role("heading", level=1)).to_contain_text(orders)
         expect(page.locator(".tile").first).to_contain_text("60")
         row = page.get_by_role("row", name="1", exact=False).last
         expect(row.get_by_role("link")).to_have_attribute("href", f"/console/topics/{orders}/partitions/1")
         expect(row.get_by_role("cell").nth(1)).to_have_text("30")
         expect(page.get_by_text(f"topics/{orders}", exact=False).first).to_be_visible()
+
+
+def test_it_opens_on_its_messages(browser: Browser, gateway: RunningGateway, orders: str) -> None:
+    with visitor(browser, gateway.url, scripts=False) as someone:
+        page = someone.go("/console/topics")
+        page.get_by_role("link", name=orders).click()
+        expect(page.get_by_role("link", name="Messages", exact=True)).to_have_attribute(
+            "aria-current", "page"
+        )
+        expect(page.locator("#rows tr")).to_have_count(50)
 
 
 def test_groups_are_listed_with_their_lag(browser: Browser, gateway: RunningGateway, orders: str) -> None:
@@ -84,5 +94,5 @@ def test_a_topic_that_is_not_there_is_a_page_that_says_so(gateway: RunningGatewa
 def test_a_topic_may_be_called_new(gateway: RunningGateway) -> None:
     gateway.create_topic("new", partitions=3)
     assert "High watermark" in gateway.client.get("/console/topics/new/partitions").text
-    assert gateway.client.get("/console/topics/new").is_success
+    assert gateway.client.get("/console/topics/new").headers["location"] == "/console/topics/new/messages"
     assert gateway.client.delete("/topics/new").is_success
