@@ -182,6 +182,7 @@ class Settings(BaseSettings):
     maintain_local_max_bytes: ByteSize = Field(default=ByteSize(4 * 1024 * MIB), ge=0)
     shutdown_timeout_ms: int = Field(default=30_000, ge=0)
     console_enable: bool = True
+    docs_url: Url = ""
     sql_timeout_ms: int = Field(default=30_000, ge=100)
     sql_memory: ByteSize = Field(default=ByteSize(1024 * MIB), ge=256 * MIB)
     log_level: Literal["debug", "info", "warning", "error"] = "info"

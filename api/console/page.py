@@ -4,11 +4,12 @@ Every value is escaped where it is put in. No template has a script or a style o
 allows none: what a record holds can never be run. In text of others nothing hides or turns the line around.
 """
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from markupsafe import Markup, escape
 from starlette.datastructures import URL
@@ -32,8 +33,10 @@ _HIDDEN = re.compile(
 two joiners stay, by which scripts and emoji are written.
 """
 
-WIDTH, HEIGHT = 560, 120
-_LEFT, _TOP, _BOTTOM = 4, 18, 16
+WIDTH, HEIGHT = 560, 100
+POINTS_MAX = 240
+"""Points of a curve: it is sent again every few seconds."""
+
 _CLOCK = slice(11, 19)
 """The part of a moment that is the time of a day."""
 
@@ -90,6 +93,18 @@ SECTIONS = (
 )
 """The items of the navigation, in order."""
 
+HELP = "/console/help"
+
+_DOCS = {
+    "/console": "overview",
+    "/console/topics": "topics",
+    "/console/groups": "groups",
+    "/console/sql": "sql",
+    "/console/maintenance": "maintenance",
+    "/console/access": "access",
+}
+"""The parts of docs/console.md about the sections."""
+
 NEW_TOPIC = "/console/new-topic"
 """Not among the paths of topics, where it would be the page of one with this name."""
 
@@ -98,6 +113,10 @@ _OF_CLUSTER = ("/console/maintenance", "/console/access")
 
 PLAIN_CHARS = 2_000
 """Characters of a text of somebody else that a page shows."""
+
+_NUMBER = re.compile(r"(-?)([0-9]{4,})(\.[0-9]+)?")
+_LONG_FRACTION = re.compile(r"-?[0-9]+\.[0-9]{7,}")
+_DECIMALS, _SMALL = 6, 0.001
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
@@ -109,13 +128,17 @@ def render(
     """The page that `template` makes of `values` for the principal who has `asked`; None is nobody yet."""
     here = gateway(request)
     cookie = cookie_of(here, request.scope)
+    section, docs = _section(request.url), here.settings.docs_url.rstrip("/")
     sections = [] if asked is None else [each for each in SECTIONS if _is_open(asked, each[1])]
     context = {
         **values,
         "version": VERSION,
         "cluster_id": here.cluster.cluster_id,
         "sections": sections,
-        "section": _section(request.url),
+        "section": section,
+        "docs_url": docs,
+        "docs": f"{docs}/docs/console/#{_DOCS[section]}" if docs and section else docs or HELP,
+        "help": HELP,
         "principal": ""
         if asked is None or asked.context.principal is ANONYMOUS
         else asked.context.principal.name,
@@ -145,6 +168,27 @@ def plain(value: object, most: int = PLAIN_CHARS) -> str:
 def number(value: float) -> str:
     """A count with separators."""
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.1f}"
+
+
+def grouped(text: str) -> Markup:
+    """A text whose digits are in groups of three, if it is a number. The commas are in the style, so what is
+    copied has the digits alone (static/digits.js).
+    """
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return escape(text)
+    sign, whole, fraction = found.groups(default="")
+    first = len(whole) % 3
+    parts = [whole[:first]] * bool(first) + [whole[at : at + 3] for at in range(first, len(whole), 3)]
+    parts = [sign + parts[0], *parts[1:-1], parts[-1] + fraction]
+    return Markup("").join(Markup('<span class="digits">{}</span>').format(part) for part in parts)
+
+
+def rounded(text: str) -> str:
+    """A number of many decimals with six of them; a small one keeps all (static/digits.js)."""
+    if _LONG_FRACTION.fullmatch(text) is None or abs(float(text)) < _SMALL:
+        return text
+    return f"{float(text):.{_DECIMALS}f}".rstrip("0").rstrip(".")
 
 
 def size(value: float) -> str:
@@ -212,6 +256,8 @@ def _environment() -> "Environment":
         "moment": moment,
         "plain": plain,
         "visible": visible,
+        "grouped": grouped,
+        "rounded": rounded,
     }
     made.globals |= {"file_url": file_url}
     return made
@@ -238,36 +284,38 @@ def paged(items: Sequence[Item], page: int) -> ItemPage[Item]:
     return ItemPage(items[(page - 1) * PAGE_ITEMS : page * PAGE_ITEMS], page, pages, len(items))
 
 
-def curve(points: Sequence[tuple[int, float]], label: str, shown: Callable[[float], str]) -> Markup:
-    """A curve of `points` (milliseconds since 1970, value), in order. `shown` writes a value.
+def curve(
+    points: Sequence[tuple[int, float]], label: str, kind: Literal["number", "size", "duration"]
+) -> Markup:
+    """A curve of `points` (milliseconds since 1970, value), in order; `kind` says how a value is written.
 
     The axis of values begins at 0. Without two points there is nothing to draw.
     """
     if len(points) < 2:
         return Markup('<p class="faint">Nothing to draw yet: a sample is taken every few seconds.</p>')
+    shown = {"number": number, "size": size, "duration": duration}[kind]
     most = max(value for _, value in points)
     first, last = points[0][0], points[-1][0]
-    width, height = WIDTH - 2 * _LEFT, HEIGHT - _TOP - _BOTTOM
+    kept = thinned(points, POINTS_MAX)
 
     def place(at: int, value: float) -> str:
-        x = _LEFT + width * (at - first) / max(1, last - first)
-        y = _TOP + height * (1 - value / most if most else 1)
+        x = WIDTH * (at - first) / max(1, last - first)
+        y = HEIGHT * (1 - value / most if most else 1)
         return f"{x:.1f},{y:.1f}"
 
     values = {
         "label": label,
-        "line": " ".join(place(*point) for point in thinned(points, width)),
+        "line": " ".join(place(*point) for point in kept),
+        "points": json.dumps([(at, round(value, 3)) for at, value in kept], separators=(",", ":")),
+        "kind": kind,
         "newest": shown(points[-1][1]),
         "most": shown(most),
         "first": moment(first)[_CLOCK],
         "last": moment(last)[_CLOCK],
-        "left": _LEFT,
-        "right": _LEFT + width,
-        "base": _TOP + height,
         "width": WIDTH,
         "height": HEIGHT,
     }
-    return fragment("curve.svg", values)
+    return fragment("curve.html", values)
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:

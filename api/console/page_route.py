@@ -21,7 +21,7 @@ from api.requests.strict import StrictRoute
 from coordinator.access.caller import Caller
 from coordinator.access.host import is_loopback
 from ingest.settings import Settings
-from log_tables.errors import AuthenticationFailed, InvalidArgument, NotFound
+from log_tables.errors import AuthenticationFailed, InvalidArgument, NotFound, UnknownTopic
 
 LOGIN = "/console/login"
 ENTRY = "/console"
@@ -98,7 +98,9 @@ async def _failed(request: Request, error: Exception) -> Response:
     """A page with the message that a program gets, which has no paths and no traces."""
     answer = await answer_to(request, error)
     said = msgspec.json.decode(answer.body, type=_Message).message
-    values = {"status": answer.status_code, "message": said}
+    # The error of a name that no topic can have is another one.
+    missing = request.path_params.get("topic", "") if isinstance(error, UnknownTopic) else ""
+    values = {"status": answer.status_code, "message": said, "missing_topic": missing}
     return render(request, "failed.html", values, authorization_of(request), answer.status_code)
 
 

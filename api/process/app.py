@@ -15,6 +15,7 @@ from api.console.pages import (
     access,
     export,
     groups,
+    help_page,
     login,
     maintenance,
     messages,
@@ -88,6 +89,7 @@ CONSOLE = (
     sql.router,
     maintenance.router,
     access.router,
+    help_page.router,
 )
 """Those of the console. A path is looked for in this order: `new` is no topic."""
 

@@ -164,6 +164,7 @@ RULES: Mapping[str, Rule] = {
     "GET /console": _ANY_PRINCIPAL,
     "GET /console/figures": _DESCRIBE_CLUSTER,
     "GET /console/files/{version}/{name}": _ANY_PRINCIPAL,
+    "GET /console/help": _ANY_PRINCIPAL,
     "GET /console/login": _ANY_PRINCIPAL,
     "POST /console/login": Rule(does=Traffic.SESSION),
     "GET /console/login/oidc": _ANY_PRINCIPAL,

@@ -59,6 +59,7 @@ _SAMPLED_RECORDS = 1_000
 _PLANS_MAX = 3
 
 _UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.)?(?:public\.)?(?P<name>[^']*)' not found")
+_UNKNOWN_COLUMN = re.compile(r'No field named (?:[^ ]+\.)?"?(?P<name>[^ ."]+)"?\.')
 _WRAPPED = re.compile(r"^((DataFusion error|External error|Arrow error|Exception): )+")
 
 
@@ -138,7 +139,10 @@ class Session:
         of_json = {name: files[topic] for name, topic in views.items() if name != topic}
         if not of_json:
             return self._planned(sql)
-        return self._planned_json(sql, of_json, words(sql) - set(asked))
+        try:
+            return self._planned_json(sql, of_json, words(sql) - set(asked))
+        except InvalidArgument as error:
+            raise _with_columns(error, of_json) from None
 
     def _register_views(self, filtered: bool = True) -> None:
         for name, files in self._views.items():
@@ -260,6 +264,19 @@ class Session:
             f"there is no topic {unknown['name']!r}; {hint}; put double quotes "
             "around a name that has dots or dashes"
         )
+
+
+def _with_columns(error: InvalidArgument, files: Mapping[str, TopicFiles]) -> InvalidArgument:
+    """An error of a name that no column has, with the one that may be meant: DataFusion knows only those
+    fields of JSON that the statement names.
+    """
+    unknown = _UNKNOWN_COLUMN.search(error.message)
+    if unknown is None or "Did you mean" in error.message:
+        return error
+    types = (newest_types(each, None, _SAMPLED_RECORDS) for each in files.values())
+    names = [*dict.fromkeys(name for of_table in types for name in of_table)]
+    hint = meant(unknown["name"], names) or f"the newest records have {_listed(names)}"
+    return InvalidArgument(f"no column of {', '.join(files)} is named {unknown['name']!r}; {hint}")
 
 
 def _explains_error(answer: DataFrame) -> bool:

@@ -1,9 +1,10 @@
 """The rules of access on pages: principals, keys and users, ACLs, quotas, and the audit log."""
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query
@@ -16,15 +17,17 @@ from api.console.pages.change import Change, ChangedValue, planned
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import Here
+from api.scalars import decimal
 from coordinator.access.acl_argument import SUPPORTED_OPERATIONS, acl_from
 from coordinator.access.caller import Caller
-from coordinator.access.principal import USER
+from coordinator.access.principal import USER, check_user
 from log_tables.cluster.access_record import AccessRules, Quota
 from log_tables.cluster.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from log_tables.cluster.admin.audit_log import events_before
 from log_tables.cluster.audit_record import AuditKind
 from log_tables.cluster.credential_log import Credentials, open_credentials
 from log_tables.errors import LakelogError
+from log_tables.store.local import LocalStore
 
 router = APIRouter(prefix="/console/access", include_in_schema=False, route_class=PageRoute)
 
@@ -34,6 +37,8 @@ SCANNED_MAX = 5_000
 EVENTS_SHOWN = 100
 
 _ALL = "ALL"
+
+CredentialKind = Literal["key", "user"]
 
 
 class PrincipalView(NamedTuple):
@@ -71,16 +76,76 @@ def principals(request: Request, here: Here, asked: Asked, page: Annotated[int, 
     """Everybody who is known by a credential, an ACL or a quota."""
     rules, known = _rules(here), _credentials(here)
     rows = principals_of(rules, known)
-    return _page(request, here, asked, "access.html", {"rows": paged(rows, page)})
+    where = ("--data", _root(here))
+    values = {
+        "rows": paged(rows, page),
+        "credentials": len(known.api_keys) + len(known.users),
+        "init": _command("security", "init", *where),
+        "serve": _command("serve", *where, "--set", "authentication_methods=api-key"),
+        "enable": _command("security", "enable", *where),
+    }
+    return _page(request, here, asked, "access.html", values)
 
 
 @router.get("/keys")
-def keys(request: Request, here: Here, asked: Asked, page: Annotated[int, Query(ge=1)] = 1) -> Response:
-    """API keys without their secrets, and users with passwords."""
-    known = _credentials(here)
+def keys(
+    request: Request,
+    here: Here,
+    asked: Asked,
+    page: Annotated[int, Query(ge=1)] = 1,
+    kind: Annotated[CredentialKind, Query()] = "key",
+    name: Annotated[str, Query()] = "",
+    days: Annotated[str, Query()] = "",
+) -> Response:
+    """API keys without their secrets, users with passwords, and the commands that make and end them."""
+    known, root = _credentials(here), _root(here)
     rows = sorted(known.api_keys.values(), key=lambda key: (key.principal, key.created_ms))
-    values = {"rows": paged(rows, page), "used_ms": known.used_ms, "users": sorted(known.users)}
+    shown = paged(rows, page)
+    where = ("--data", root)
+    values = {
+        "rows": shown,
+        "used_ms": known.used_ms,
+        "users": sorted(known.users),
+        "kind": kind,
+        "name": name,
+        "days": days,
+        "made": new_credential(root, kind, name, days) if name else None,
+        "revokes": {key.id: _command("key", "revoke", key.id, *where) for key in shown.items},
+        "removes": {each: _command("user", "remove", *where, "--", each) for each in known.users},
+        "passwords": {each: _command("user", "create", *where, "--", each) for each in known.users},
+    }
     return _page(request, here, asked, "access_keys.html", values)
+
+
+class NewCredential(NamedTuple):
+    """The command that makes a credential, for there is no route that does; or why it would not."""
+
+    principal: str
+    command: str = ""
+    refused: str = ""
+
+
+def new_credential(root: str, kind: CredentialKind, name: str, days: str) -> NewCredential:
+    """The command for a key of `User:name`, which ends after so many days if they are not empty, or for a
+    user with this name.
+    """
+    principal = USER + name.removeprefix(USER)
+    try:
+        check_user(principal)
+    except LakelogError as error:
+        return NewCredential(principal, refused=error.message)
+    where = ["--data", root]
+    if kind == "user":
+        made = _command("user", "create", *where, "--", principal.removeprefix(USER))
+        return NewCredential(principal, made)
+    if days.strip() and not decimal(days.strip()):
+        return NewCredential(principal, refused=f"{days[:20]!r} is no number of days; write digits, as 90")
+    ends = ["--expires-days", days.strip()] if days.strip() else []
+    return NewCredential(principal, _command("key", "create", principal, *ends, *where))
+
+
+def _command(*words: str) -> str:
+    return shlex.join(["lakelog", *words])
 
 
 @router.get("/acls")
@@ -107,6 +172,7 @@ def new_acl(request: Request, here: Here, asked: Asked, fields: _Fields) -> Resp
             "operations": sorted(named),
             "permissions": [*Permission],
             "cluster": CLUSTER_NAME,
+            "principal": fields["principal"] or USER,
         }
         return _page(request, here, asked, "access_acl_new.html", values)
     if fields["resource_type"] == ResourceType.CLUSTER:
@@ -212,6 +278,12 @@ def _page(
 ) -> Response:
     methods: Sequence[str] = here.settings.authentication_methods
     return render(request, template, {**values, "is_open": here.access.is_open, "methods": methods}, asked)
+
+
+def _root(here: Gateway) -> str:
+    """The root as commands name it."""
+    store = here.cluster.store
+    return str(store.root) if isinstance(store, LocalStore) else store.url
 
 
 def _rules(here: Gateway) -> AccessRules:

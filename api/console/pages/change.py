@@ -18,7 +18,7 @@ from coordinator.access.caller import Caller
 
 
 class ChangedValue(NamedTuple):
-    """A line of a dry run: what it is about, as it is now, and as it will be."""
+    """A line of a dry run: what it is about, as it is now, and as it will be; each a text, or markup."""
 
     what: str
     now: str
@@ -28,8 +28,8 @@ class ChangedValue(NamedTuple):
 class Change(NamedTuple):
     """A request that changes something. `url` is its path and query; `refused` says why it would fail.
 
-    `following` is the page that shows the result, `back` the one from which it came. A `danger` cannot be
-    undone.
+    `following` is the page that shows the result, `back` the one from which it came; `again`, where there is
+    one, makes another change of the kind after this one. A `danger` cannot be undone.
     """
 
     title: str
@@ -43,6 +43,7 @@ class Change(NamedTuple):
     danger: str = ""
     refused: str = ""
     content_type: str = "application/json"
+    again: str = ""
 
 
 def planned(request: Request, asked: Caller, change: Change) -> Response:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from api.console.cluster_index import ClusterState, PartitionState, behind_of
 from api.console.command import group_commands
 from api.console.gateways import told_by
-from api.console.page import curve, duration, number, paged, render
+from api.console.page import curve, number, paged, render
 from api.console.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
 from api.console.state import console
@@ -132,11 +132,11 @@ async def group_page(
         "curves": (
             (
                 "Lag in records",
-                curve([*zip(history.at_ms, history.records, strict=True)], "Lag in records", number),
+                curve([*zip(history.at_ms, history.records, strict=True)], "Lag in records", "number"),
             ),
             (
                 "Lag in time",
-                curve([*zip(history.at_ms, history.seconds, strict=True)], "Lag in time", duration),
+                curve([*zip(history.at_ms, history.seconds, strict=True)], "Lag in time", "duration"),
             ),
         ),
         "commands": group_commands(group),

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -33,11 +33,21 @@ figures = APIRouter(prefix="/console/figures", include_in_schema=False, route_cl
 TOPICS_SHOWN = 50
 """Topics that the list of what a gateway leads names."""
 
+
+class _Shown(NamedTuple):
+    """A curve: the field of a sample, how its values are written, and what of them is one unit of that."""
+
+    label: str
+    name: str
+    kind: Literal["number", "size", "duration"]
+    unit: float = 1
+
+
 _SHOWN = (
-    ("Records in, per second", "produced", number),
-    ("Bytes in, per second", "produced_bytes", size),
-    ("Records out, per second", "fetched", number),
-    ("Commits, p99", "commit_p99_ms", lambda ms: duration(ms / 1000)),
+    _Shown("Records in, per second", "produced", "number"),
+    _Shown("Bytes in, per second", "produced_bytes", "size"),
+    _Shown("Records out, per second", "fetched", "number"),
+    _Shown("Commits, p99", "commit_p99_ms", "duration", 0.001),
 )
 
 FREE_MIN = 0.1
@@ -85,7 +95,8 @@ async def overview(request: Request, here: Here, asked: Asked) -> Response:
         "is_internal": is_internal,
         "problems": found,
         "is_operator": is_operator,
-        "curves": [(label, _curve(samples, label, name, shown)) for label, name, shown in _SHOWN],
+        "curves": [(each.label, _curve(samples, each)) for each in _SHOWN],
+        "span": duration((samples[-1].at_ms - samples[0].at_ms) / 1000) if len(samples) > 1 else "",
     }
     return render(request, "overview.html", values, asked)
 
@@ -107,8 +118,9 @@ def _led(gateway: GatewayView, asked: Caller) -> list[tuple[str, list[int]]]:
     return sorted(pair for pair in gateway.broker.leads.items() if asked.describes(pair[0]))
 
 
-def _curve(samples: Sequence[Sample], label: str, name: str, shown: Callable[[float], str]) -> str:
-    return curve([(each.at_ms, getattr(each, name)) for each in samples], label, shown)
+def _curve(samples: Sequence[Sample], shown: _Shown) -> str:
+    points = [(each.at_ms, getattr(each, shown.name) * shown.unit) for each in samples]
+    return curve(points, shown.label, shown.kind)
 
 
 class Problem(NamedTuple):

@@ -1,8 +1,9 @@
 """The form of a record, and the dry run of producing it."""
 
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
 import msgspec
 from fastapi import APIRouter, Depends, Query
@@ -10,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.client_topics import topic_to_write
-from api.console.page import moment, number, render, size
+from api.console.page import fragment, moment, number, render
 from api.console.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
 from api.console.pages.topic import TopicHead, head_of
+from api.console.record_view import Field, view_of
 from api.media import Format
 from api.requests.access import Asked
 from api.requests.route_gateway import Here
@@ -29,6 +31,9 @@ _FORMATS = {"json": Format.JSON, "text": Format.TEXT, "binary": Format.BINARY}
 VALUE_CHARS = 16_000
 """Characters of a value in the form: it stands in an address, whose length is bounded."""
 
+SHOWN_BYTES = 4_096
+"""Bytes of a key or value that the dry run shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class _RecordFields:
@@ -42,6 +47,11 @@ class _RecordFields:
     timestamp: Annotated[str, Query()] = ""
     tombstone: Annotated[bool, Query()] = False
 
+    def url(self, page: str, **more: str) -> str:
+        """The address of the form with these fields in it."""
+        fields = {name: "true" if value is True else value for name, value in asdict(self).items() if value}
+        return f"{page}?{urlencode({**fields, **more})}"
+
 
 @router.get("/produce")
 async def produce(
@@ -50,19 +60,24 @@ async def produce(
     asked: Asked,
     topic: str,
     form: Annotated[_RecordFields, Depends(_RecordFields)],
+    edit: Annotated[bool, Query()] = False,
+    sent: Annotated[bool, Query()] = False,
 ) -> Response:
-    """The form of a record; with a value, the dry run of producing it."""
+    """The form of a record; with a value, the dry run of producing it. To `edit` it, or to make another one
+    after it was `sent`, the form has the fields of before.
+    """
     head = await head_of(request, asked, topic)
-    if form.value is None:
-        return render(request, "produce.html", {"topic": head, "value_chars": VALUE_CHARS}, asked)
+    if form.value is None or edit:
+        values = {"topic": head, "form": form, "sent": sent, "value_chars": VALUE_CHARS}
+        return render(request, "produce.html", values, asked)
     record: dict[str, Any] = {}
     facts, refused = [], ""
     try:
         record = _record(form)
         body = msgspec.json.encode({"records": [record]})
-        sent = decode_records(body, _FORMATS[form.format], here.clock.now_us())
+        decoded = decode_records(body, _FORMATS[form.format], here.clock.now_us())
         route = Route(await topic_to_write(here, topic), None, -1, here.clock.now_us())
-        [batch] = route.split(sent)
+        [batch] = route.split(decoded)
         facts = _facts(head, form, as_batch(batch.records), batch.partition)
     except LakelogError as error:
         refused = error.message
@@ -73,10 +88,11 @@ async def produce(
         body={"records": [record]},
         facts=facts,
         following=f"{head.path}/messages",
-        back=f"{head.path}/produce",
+        back=form.url(f"{head.path}/produce", edit="true"),
         button="Produce the record",
         refused=refused,
         content_type=_FORMATS[form.format].value,
+        again=form.url(f"{head.path}/produce", edit="true", sent="true"),
     )
     return planned(request, asked, change)
 
@@ -135,11 +151,21 @@ def _facts(head: TopicHead, form: _RecordFields, batch: Any, partition: int) -> 
     if records is not None and partition >= 0:
         facts.append(ChangedValue("Offset", "–", f"{number(records)}, unless others come first"))
     facts += [
-        ChangedValue("Key", "–", "none" if key is None else size(len(key))),
-        ChangedValue("Value", "–", "null: a tombstone" if value is None else size(len(value))),
+        ChangedValue("Key", "–", "none" if key is None else _content_of(key)),
+        ChangedValue("Value", "–", "null: a tombstone" if value is None else _content_of(value)),
+        *(
+            ChangedValue(f"Header {each['key'][:100]}", "–", _content_of(each["value"]))
+            for each in batch.column("headers")[0].as_py() or ()
+        ),
         ChangedValue("Time", "–", _time(form)),
     ]
     return facts
+
+
+def _content_of(data: bytes | None) -> str:
+    """A key or a value with its size, as the page of messages shows it."""
+    view = view_of(Field(None if data is None else data[:SHOWN_BYTES], len(data or b"")))
+    return fragment("content.html", {"view": view})
 
 
 def _time(form: _RecordFields) -> str:

@@ -3,6 +3,8 @@
 // What arrives waits in a list of at most ROWS records until the next drawing, so a page takes the same memory
 // however fast the topic is. Records that were pushed out before they were drawn are counted, and said.
 
+import { grouped } from "./digits.js";
+
 const ROWS = 200;
 const DRAW_MS = 250;
 const LINE_CHARS = 160;
@@ -86,7 +88,7 @@ function rowOf(record) {
   const [partition, offset, when, key, value, headers] = row.cells;
   partition.textContent = record.partition;
   const link = offset.firstElementChild;
-  link.textContent = record.offset;
+  link.append(grouped(String(record.offset)));
   link.href = `${page}?partition=${record.partition}&offset=${record.offset}`;
   when.textContent = new Date(record.timestamp).toISOString().replace("T", " ");
   key.append(contentOf(record.key, link.href, KEY_CHARS));

@@ -2,6 +2,8 @@
 
 import { send } from "./request.js";
 
+const THEME = "lakelog.theme";
+
 function enableChanges(root) {
   for (const button of root.querySelectorAll("button[data-send]")) {
     button.hidden = false;
@@ -11,8 +13,9 @@ function enableChanges(root) {
 
 async function makeChange(button) {
   const said = document.getElementById("said");
+  const buttons = document.querySelectorAll("button[data-send]");
   const { method, url, body, type, next } = button.dataset;
-  button.disabled = true;
+  for (const each of buttons) each.disabled = true;
   said.hidden = true;
   try {
     const answer = await send(method, url, { body, type });
@@ -22,7 +25,7 @@ async function makeChange(button) {
   } catch (error) {
     said.textContent = error.message;
     said.hidden = false;
-    button.disabled = false;
+    for (const each of buttons) each.disabled = false;
   }
 }
 
@@ -63,6 +66,7 @@ function refresh() {
 }
 
 function isUsed(part) {
+  if (part.querySelector("[data-hold]:hover")) return true;
   return part.contains(document.activeElement) || (!getSelection().isCollapsed && part.contains(getSelection().anchorNode));
 }
 
@@ -77,10 +81,56 @@ function putIn(parts, text) {
   }
 }
 
-/** Make the buttons of a part of the page work. */
+const ROLES = { TABLE: "table", TBODY: "rowgroup", THEAD: "rowgroup", TR: "row", TD: "cell" };
+
+/** Tables whose rows a narrow window shows as cards: each cell knows its column, and what it is. */
+function labelTables(root) {
+  for (const table of root.querySelectorAll(".scroll > table:not(.rows, .facts)")) {
+    const heads = [...(table.tHead?.rows[0]?.cells ?? [])].map((cell) => cell.textContent.trim());
+    for (const part of [table, ...table.querySelectorAll("thead, tbody, tr, td, th")]) {
+      part.setAttribute("role", ROLES[part.tagName] ?? (part.scope === "row" ? "rowheader" : "columnheader"));
+    }
+    if (table.matches(".messages")) continue; // it has a form of its own
+    for (const row of table.tBodies[0]?.rows ?? []) {
+      for (const cell of row.cells) {
+        if (cell.colSpan === 1 && cell.tagName === "TD") cell.dataset.label = heads[cell.cellIndex] ?? "";
+      }
+    }
+    table.classList.add("cards");
+  }
+}
+
+/** Make the buttons and tables of a part of the page work. */
 export function enable(root) {
   enableChanges(root);
   enableCopies(root);
+  labelTables(root);
+}
+
+/** A button that changes between light and dark, and remembers what differs from the system. */
+function enableTheme() {
+  const button = document.querySelector("[data-theme-switch]");
+  const root = document.documentElement;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const name = () => root.dataset.theme ?? (system.matches ? "dark" : "light");
+  const other = () => (name() === "dark" ? "light" : "dark");
+  const say = () => (button.textContent = other() === "dark" ? "Dark" : "Light");
+  button.hidden = false;
+  say();
+  system.addEventListener("change", say);
+  button.addEventListener("click", () => {
+    const chosen = other();
+    if (chosen === (system.matches ? "dark" : "light")) delete root.dataset.theme;
+    else root.dataset.theme = chosen;
+    try {
+      if (root.dataset.theme) localStorage.setItem(THEME, chosen);
+      else localStorage.removeItem(THEME);
+    } catch {
+      // A browser without storage forgets it.
+    }
+    say();
+    dispatchEvent(new Event("themed"));
+  });
 }
 
 document.addEventListener("keydown", (event) => {
@@ -93,4 +143,5 @@ document.addEventListener("keydown", (event) => {
 });
 
 enable(document);
+enableTheme();
 refresh();

@@ -1,5 +1,7 @@
 // The SQL page: rows as they come, a query that can be cancelled, a history in this browser, a chart.
 
+import { complete, quoted } from "./complete.js";
+import { grouped, rounded } from "./digits.js";
 import { send } from "./request.js";
 import { offerChart } from "./sql_chart.js";
 
@@ -38,6 +40,7 @@ async function start() {
     say(stopped ? `Cancelled after ${seconds()}, with ${count(answer.rows)}` : "");
     failed.hidden = stopped;
     failed.firstElementChild.textContent = stopped ? "" : error.message;
+    offerMeant(stopped ? "" : error.message);
   } finally {
     clearInterval(ticking);
     running = null;
@@ -49,6 +52,7 @@ async function start() {
 
 function begin(sql) {
   remember(sql);
+  document.querySelector("#download [name=query]").value = sql;
   if (sql.length < URL_MAX_CHARS) history.replaceState(null, "", `?query=${encodeURIComponent(sql)}`);
   document.querySelector("#command pre").textContent = `lakelog sql '${sql.replaceAll("'", "'\\''")}'`;
   failed.hidden = true;
@@ -58,6 +62,29 @@ function begin(sql) {
   run.disabled = true;
   cancel.hidden = false;
   say("Running …");
+}
+
+/** A button that puts the name which an error suggests in the place of the wrong one. */
+function offerMeant(message) {
+  failed.querySelector("button")?.remove();
+  const right = /did you mean '?([^'?]+)'?\?/i.exec(message)?.[1];
+  const wrong = /(?:no topic|is named|[Ii]nvalid function) '([^']+)'|No field named "?(?:[^\s"]+\.)?([^\s".]+)"?\./.exec(message);
+  if (!right || !wrong) return;
+  const [from, name] = [wrong[1] ?? wrong[2], tables.has(right) || !right.includes(".") ? quoted(right) : right];
+  const place = new RegExp(`"${escaped(from)}"|(?<![\\w$])${escaped(from)}(?![\\w$])`, "g");
+  if (!place.test(query.value)) return;
+  const button = part("button", `Use ${right}`, "quiet");
+  button.type = "button";
+  button.addEventListener("click", () => {
+    query.value = query.value.replace(place, () => name);
+    query.focus();
+    start();
+  });
+  failed.append(" ", button);
+}
+
+function escaped(text) {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
 /** Read an answer into `answer`, and into the table. Returns what its last line says. */
@@ -105,18 +132,24 @@ function showRows(columns, rows) {
   const made = document.createDocumentFragment();
   for (const values of rows) {
     const row = document.createElement("tr");
-    values.forEach((value, index) => row.append(element("td", value, columns[index].kind)));
+    values.forEach((value, index) => row.append(element("td", value, columns[index].kind, columns[index].type)));
     made.append(row);
   }
   table.tBodies[0].append(made);
 }
 
 /** A cell: null, a text, or a text with a note that says how it differs from the value. */
-function element(name, value, kind) {
+function element(name, value, kind, type) {
   const made = document.createElement(name);
   if (kind === "number") made.className = "num";
   if (value === null) {
     made.append(part("span", "null", "null"));
+    return made;
+  }
+  if (name === "td" && kind === "number") {
+    const shown = ["double", "float"].includes(type) ? rounded(value) : value;
+    if (shown !== value) made.title = value;
+    made.append(grouped(shown));
     return made;
   }
   made.append(part("bdi", typeof value === "string" ? value : value.text));
@@ -188,6 +221,23 @@ function showHistory() {
   document.getElementById("history-list").replaceChildren(...items);
 }
 
+/** The tables that the page lists, with their columns; those of JSON are asked for when they are named. */
+function listedTables() {
+  const found = new Map();
+  for (const each of document.querySelectorAll(".table-columns")) {
+    const [name, ...columns] = [...each.querySelectorAll("[data-insert]")].map((code) => code.textContent);
+    found.set(name, columns);
+    if ("topic" in each.dataset) found.set(`${name}_json`, null);
+  }
+  return found;
+}
+
+async function described(table) {
+  const body = JSON.stringify({ sql: `DESCRIBE ${quoted(table)}` });
+  const text = await (await send("POST", form.action.split("?")[0], { body })).text();
+  return text.trim().split("\n").flatMap((line) => JSON.parse(line).rows ?? []).map(([name]) => name);
+}
+
 /** Names of tables and columns become buttons that write them into the query. */
 function enableNames() {
   for (const name of document.querySelectorAll("[data-insert]")) {
@@ -225,5 +275,8 @@ cancel.addEventListener("click", () => running?.abort());
 document.getElementById("history-clear").addEventListener("click", () => keep([]));
 document.getElementById("keys").hidden = false;
 document.getElementById("rows-bound").textContent = numbers.format(form.dataset.rows);
+const tables = listedTables();
+complete(query, document.getElementById("names"), tables, described);
+offerMeant(failed.textContent);
 enableNames();
 showHistory();

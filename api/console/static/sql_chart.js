@@ -1,5 +1,8 @@
 // A chart of an answer: a curve over numbers or times, bars for anything else.
 
+import { grouped, rounded } from "./digits.js";
+import { plotted } from "./plot.js";
+
 const BARS_MAX = 40;
 const HEIGHT = 260;
 const SVG = "http://www.w3.org/2000/svg";
@@ -10,7 +13,7 @@ const up = document.getElementById("chart-y");
 const drawing = document.getElementById("drawing");
 
 let shown = { columns: [], rows: [] };
-let plot = null;
+let endPlot = null;
 
 /** Let the reader choose columns of `answer`; without a number in it there is nothing to draw. */
 export function offerChart(answer) {
@@ -34,8 +37,8 @@ function option(column) {
 }
 
 function clear() {
-  plot?.destroy();
-  plot = null;
+  endPlot?.();
+  endPlot = null;
   drawing.replaceChildren();
 }
 
@@ -69,21 +72,23 @@ function drawCurve(x, y) {
     .map((row) => [time ? secondsOf(row[x]) : Number(row[x]), row[y] === null ? null : Number(row[y])])
     .filter(([at]) => Number.isFinite(at))
     .sort((a, b) => a[0] - b[0]);
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const line = { stroke: colour("--line"), width: 1 };
-  const axis = { stroke: colour("--faint"), grid: line, ticks: line };
-  const shownAs = time ? clock(points.length ? points.at(-1)[0] - points[0][0] : 0) : (value) => String(value);
-  const options = {
-    width: drawing.clientWidth,
+  if (points.length < 2) return;
+  const shownAs = time ? clock(points.at(-1)[0] - points[0][0]) : number;
+  const place = document.createElement("div");
+  drawing.append(place);
+  endPlot = plotted(place, [points.map(([at]) => at), points.map(([, value]) => value)], {
+    label: shown.columns[y].name,
+    name: shown.columns[x].name,
+    time,
+    across: shownAs,
+    up: number,
+    zero: false,
     height: HEIGHT,
-    scales: { x: { time } },
-    axes: [{ ...axis, space: 110, values: (_, marks) => marks.map(shownAs) }, { ...axis, size: 70 }],
-    series: [
-      { label: shown.columns[x].name, value: (_, value) => (value == null ? "–" : shownAs(value)) },
-      { label: shown.columns[y].name, stroke: colour("--accent"), width: 1.5, points: { show: points.length < 100 } },
-    ],
-  };
-  plot = new uPlot(options, [points.map(([at]) => at), points.map(([, value]) => value)], drawing);
+  });
+}
+
+function number(value) {
+  return value.toLocaleString("en", { maximumFractionDigits: 6 });
 }
 
 function drawBars(x, y) {
@@ -107,7 +112,7 @@ function drawBars(x, y) {
     bar.append(filled);
     const number = document.createElement("span");
     number.className = "num";
-    number.textContent = text(row[y]);
+    number.append(grouped(rounded(text(row[y]))));
     item.append(name, bar, number);
     list.append(item);
   });
@@ -121,5 +126,3 @@ function drawBars(x, y) {
 }
 
 for (const select of [across, up]) select.addEventListener("change", draw);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot && draw());
-addEventListener("resize", () => plot?.setSize({ width: drawing.clientWidth, height: HEIGHT }));

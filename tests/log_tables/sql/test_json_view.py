@@ -128,14 +128,32 @@ def test_types_are_those_of_the_rows_that_are_read(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("select nope from t_json", "No field named nope"),
-        ("select count(*) from (select nope from t_json) where offset = 0", "No field named nope"),
+        ("select nope from t_json", "no column of t_json is named 'nope'"),
+        (
+            "select count(*) from (select nope from t_json) where offset = 0",
+            "no column of t_json is named 'nope'",
+        ),
         ("select sum(s) from t_json", "sum"),
     ],
 )
 def test_what_no_row_has_is_named(cluster: Cluster, sql: str, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         query(cluster, sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("select nestd from t_json", "no column of t_json is named 'nestd'; did you mean nested?"),
+        ("select j.mixd from t_json j", "did you mean mixed?"),
+        ("select zzzzzz from t_json", "the newest records have topic, partition, offset"),
+        ("select key_txt from t", "Did you mean 't.key_text'?"),
+    ],
+)
+def test_a_misspelt_column_is_told_which_may_be_meant(cluster: Cluster, sql: str, said: str) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        query(cluster, sql)
+    assert said in raised.value.message
 
 
 def test_a_record_is_in_the_answer_as_soon_as_it_is_acknowledged(cluster: Cluster, store_root: Path) -> None:
