@@ -271,11 +271,14 @@ def _with_columns(error: InvalidArgument, files: Mapping[str, TopicFiles]) -> In
     fields of JSON that the statement names.
     """
     unknown = _UNKNOWN_COLUMN.search(error.message)
-    if unknown is None or "Did you mean" in error.message:
+    if unknown is None:
         return error
     types = (newest_types(each, None, _SAMPLED_RECORDS) for each in files.values())
     names = [*dict.fromkeys(name for of_table in types for name in of_table)]
-    hint = meant(unknown["name"], names) or f"the newest records have {_listed(names)}"
+    hint = meant(unknown["name"], names)
+    if not hint and "Did you mean" in error.message:  # a column of another table
+        return error
+    hint = hint or f"the newest records have {_listed(names)}"
     return InvalidArgument(f"no column of {', '.join(files)} is named {unknown['name']!r}; {hint}")
 
 

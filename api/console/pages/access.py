@@ -172,7 +172,7 @@ def new_acl(request: Request, here: Here, asked: Asked, fields: _Fields) -> Resp
             "operations": sorted(named),
             "permissions": [*Permission],
             "cluster": CLUSTER_NAME,
-            "principal": fields["principal"] or USER,
+            "for_principal": fields["principal"] or USER,
         }
         return _page(request, here, asked, "access_acl_new.html", values)
     if fields["resource_type"] == ResourceType.CLUSTER:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 from playwright.sync_api import Browser, expect
 
-from api.console.pages.access import principals_of
+from api.console.pages.access import CredentialKind, new_credential, principals_of
 from log_tables.cluster.access_record import AccessRules, Quota
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.credential_log import Credentials
@@ -56,9 +56,53 @@ def test_everybody_who_is_known_is_listed(admin: Visitor, house: House) -> None:
     expect(page.get_by_role("row", name="User:admin")).to_contain_text("super user")
     admin.check("access")
     admin.go("/console/access/keys")
-    expect(page.get_by_text(house.admin.partition(".")[0])).to_be_visible()
+    expect(page.get_by_role("rowheader", name=house.admin.partition(".")[0])).to_be_visible()
     assert house.admin.partition(".")[2] not in page.content()
     admin.check("access-keys")
+
+
+def test_keys_and_users_are_made_by_the_commands_that_are_shown(admin: Visitor, house: House) -> None:
+    page = admin.go("/console/access/keys")
+    page.get_by_label("Name", exact=True).fill("shop")
+    page.get_by_label("Days until").fill("90")
+    page.get_by_role("button", name="Show the command").click()
+    root = str(house.gateway.data)
+    made = page.locator("#made")
+    expect(made).to_contain_text(f"lakelog key create User:shop --expires-days 90 --data {root}")
+    expect(page.get_by_text(f"lakelog user remove --data {root} -- dora")).to_be_attached()
+    made.get_by_role("link", name="Give User:shop rights").click()
+    expect(page.get_by_label("Principal")).to_have_value("User:shop")
+    admin.go("/console/access/keys?kind=user&name=emil")
+    expect(made).to_contain_text(f"lakelog user create --data {root} -- emil")
+    admin.check("access-keys-made")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "days", "command"),
+    [
+        ("key", "a b", "", "lakelog key create 'User:a b' --data /r"),
+        ("key", "User:ann", "7", "lakelog key create User:ann --expires-days 7 --data /r"),
+        ("user", "-x", "", "lakelog user create --data /r -- -x"),
+        ("key", "ann", "soon", ""),
+        ("user", "*", "", ""),
+    ],
+)
+def test_a_credential_has_a_command_unless_it_would_be_refused(
+    kind: CredentialKind, name: str, days: str, command: str
+) -> None:
+    made = new_credential("/r", kind, name, days)
+    assert (made.command, bool(made.refused)) == (command, not command)
+
+
+def test_an_open_gateway_says_how_to_close_it(someone: Visitor, gateway: RunningGateway) -> None:
+    page = someone.go("/console/access/acls")
+    page.get_by_role("link", name="How to close it").click()
+    steps = page.locator("#close li")
+    expect(steps).to_have_count(5)
+    expect(steps.nth(0)).to_contain_text(f"lakelog security init --data {gateway.data}")
+    expect(steps.nth(2)).to_contain_text("--set authentication_methods=api-key")
+    expect(steps.nth(4)).to_contain_text("lakelog security enable")
+    someone.check("access-open")
 
 
 def test_an_acl_is_made_and_deleted_after_dry_runs(admin: Visitor, house: House) -> None:

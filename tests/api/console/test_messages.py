@@ -75,17 +75,39 @@ def offsets(page: Page) -> list[tuple[int, int]]:
 def test_pages_lead_to_older_messages_and_back_without_scripts(
     browser: Browser, gateway: RunningGateway, flights: str
 ) -> None:
-    newest_first = [(n % 2, n // 2) for n in reversed(range(240))]
     with visitor(browser, gateway.url, scripts=False) as someone:
         page = someone.go(f"/console/topics/{flights}/messages")
-        seen = offsets(page)
+        pages = [offsets(page)]
         while page.get_by_role("link", name="Older").count():
             page.get_by_role("link", name="Older").click()
-            seen += offsets(page)
-        assert seen == newest_first
+            pages.append(offsets(page))
+        for each in pages:
+            times = [2 * offset + partition for partition, offset in each]
+            assert times == sorted(times, reverse=True)
+            assert {partition for partition, _ in each} == {0, 1}
+        assert sorted(row for each in pages for row in each) == [(n, m) for n in (0, 1) for m in range(120)]
         page.get_by_role("link", name="Newer", exact=True).click()
-        assert offsets(page) == newest_first[150:200]
+        assert {*offsets(page)} & {*pages[-2]}
         expect(page.get_by_text("Live", exact=True)).to_be_hidden()
+
+
+def test_the_page_says_how_its_records_were_chosen(gateway: RunningGateway, flights: str) -> None:
+    def said(**query: str) -> str:
+        text = gateway.client.get(f"/console/topics/{flights}/messages", params=query).text
+        found = re.search(r'id="choice">(.*?)<', text)
+        return "" if found is None else found[1]
+
+    newest = re.fullmatch(
+        r"Of 2 partitions together, the records appended last: (\d+) of partition 0, (\d+) of partition 1\. "
+        r"By record time, the newest first\.",
+        said(),
+    )
+    assert newest is not None
+    assert sum(map(int, newest.groups())) == 50
+    assert min(map(int, newest.groups())) > 10
+    assert "appended first" in said(start="oldest")
+    assert "of the earliest record times" in said(start="time", time="1700000000000")
+    assert said(partition="1") == "In the order of offsets, the newest first."
 
 
 def test_the_form_finds_what_plain_python_finds(

@@ -1,5 +1,6 @@
 """SQL in the console: only what its reader may see, as lines, as a page without scripts, and with them."""
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 import httpx
+import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Browser, expect
 
@@ -177,6 +179,93 @@ def test_an_answer_comes_as_lines_of_json(gateway_with_records: RunningGateway) 
     }
 
 
+@pytest.mark.parametrize("form", ["csv", "ndjson", "parquet"])
+def test_an_answer_is_a_file_with_all_of_its_rows(gateway_with_records: RunningGateway, form: str) -> None:
+    sql = "select value as n, value * 0.5 as half, '' as e, null as x from generate_series(1, 1500)"
+    answer = gateway_with_records.client.get("/console/sql/file", params={"query": sql, "format": form})
+    assert answer.headers["content-disposition"] == f'attachment; filename="answer.{form}"'
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    if form == "csv":
+        lines = answer.text.splitlines()
+        assert (len(lines), lines[:2]) == (1501, ['"n","half","e","x"', '1,0.5,"",'])
+    elif form == "ndjson":
+        rows = [json.loads(line) for line in answer.text.splitlines()]
+        assert (len(rows), rows[0]) == (1500, {"n": 1, "half": 0.5, "e": "", "x": None})
+    else:
+        table = pq.read_table(io.BytesIO(answer.content))
+        assert (table.num_rows, str(table.schema.field("half").type)) == (1500, "double")
+
+
+def test_an_answer_that_cannot_be_a_file_is_a_page_that_says_why(
+    gateway_with_records: RunningGateway,
+) -> None:
+    def asked(sql: str, **headers: str) -> httpx.Response:
+        query = {"query": sql, "format": "csv"}
+        return gateway_with_records.client.get("/console/sql/file", params=query, headers=headers)
+
+    wrong = asked("select nothing from flights")
+    assert (wrong.status_code, "No field named nothing" in wrong.text) == (400, True)
+    foreign = asked("select 40 + 2", **{"Sec-Fetch-Site": "cross-site"})
+    assert (foreign.status_code, foreign.headers["location"]) == (303, "/console/sql?query=select+40+%2B+2")
+
+
+def test_a_file_has_what_its_principal_may_read(world: World) -> None:
+    url = f"{world.gateway.url}/console/sql/file"
+    for name, status in (("open", 200), ("hidden", 400)):
+        query = {"query": f"select value_text from {name}", "format": "ndjson"}
+        answer = httpx.get(url, params=query, headers=bearer(world.ann), timeout=60)
+        assert answer.status_code == status
+    assert httpx.get(url, params={"query": "select 1", "format": "csv"}).status_code == 401
+
+
+def test_names_are_completed_and_a_wrong_one_is_mended(
+    gateway_with_records: RunningGateway, browser: Browser
+) -> None:
+    with visitor(browser, gateway_with_records.url) as someone:
+        page = someone.go("/console/sql")
+        query, names = page.get_by_label("Query"), page.get_by_role("option")
+        query.fill("")
+        query.press_sequentially("select count(*) from fli")
+        expect(names).to_have_text(["flights", "flights_json"])
+        expect(names.first).to_have_attribute("aria-selected", "true")
+        query.press("ArrowDown")
+        query.press("Tab")
+        expect(query).to_have_value("select count(*) from flights_json")
+        query.press_sequentially(" where del")
+        expect(names).to_have_text(["delay"])  # a field of JSON
+        someone.check("sql-completion")
+        query.focus()
+        query.press_sequentially("a")
+        expect(names).to_have_text(["delay"])
+        query.press("Escape")
+        expect(names).to_have_count(0)
+        query.fill("select dely, dest from flights_json limit 3")
+        query.press("Control+Enter")
+        expect(page.get_by_role("alert")).to_contain_text("did you mean delay?")
+        page.get_by_role("button", name="Use delay").click()
+        expect(query).to_have_value("select delay, dest from flights_json limit 3")
+        expect(page.locator("table.rows tbody tr")).to_have_count(3)
+        someone.check_nothing_wrong()
+
+
+def test_numbers_have_thousands_that_are_not_copied_and_few_decimals(
+    gateway_with_records: RunningGateway, browser: Browser
+) -> None:
+    sql = "select 1234567 as n, -98765.25 as d, 1.0 / 3 as f, cast(1 as double) / 3000 as s, '1234' as t"
+    for scripts in (True, False):
+        with visitor(browser, gateway_with_records.url, scripts=scripts) as someone:
+            page = someone.go(f"/console/sql?query={quote(sql)}")
+            if scripts:
+                page.get_by_role("button", name="Run").click()
+            cells = page.locator("table.rows tbody td")
+            shown = ["1234567", "-98765.25", "0.333333", "0.0003333333333333333", "1234"]
+            expect(cells).to_have_text(shown)
+            expect(cells.nth(2)).to_have_attribute("title", "0.3333333333333333")
+            expect(cells.nth(0).locator(".digits")).to_have_text(["1", "234", "567"])
+            expect(cells.nth(1).locator(".digits")).to_have_text(["-98", "765.25"])
+            expect(cells.nth(4).locator(".digits")).to_have_count(0)
+
+
 def test_a_page_of_another_origin_does_not_run_a_query(gateway_with_records: RunningGateway) -> None:
     path = f"{gateway_with_records.url}/console/sql?query={quote('select 40 + 2 as made')}"
     assert ">42<" in httpx.get(path, timeout=60).text
@@ -227,6 +316,11 @@ def test_with_scripts_a_query_runs_is_remembered_and_drawn(
         query.fill('select "offset", delay from flights_json order by 1')
         query.press("Control+Enter")
         expect(page.locator(".uplot")).to_be_visible()
+        curve = page.get_by_role("slider", name="delay")
+        curve.press("Home")
+        expect(curve).to_have_attribute("aria-valuetext", "0: 0")
+        curve.press("ArrowRight")
+        expect(curve.locator(".u-legend")).to_contain_text("delay1")
         expect(page.locator("output")).to_contain_text("300 rows in")
         page.reload()
         expect(page.get_by_role("row")).to_have_count(201)

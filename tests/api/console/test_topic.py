@@ -88,7 +88,8 @@ def test_settings_say_whether_they_are_the_topics_own(
 def test_a_topic_that_is_not_there_is_a_page_that_says_so(gateway: RunningGateway) -> None:
     for name, status in (("no-such-topic", 404), ("__consumer_offsets", 400), ("a%20b", 404)):
         answer = gateway.client.get(f"/console/topics/{name}/partitions")
-        assert (answer.status_code, "This did not work" in answer.text) == (status, True)
+        assert (answer.status_code, 'role="alert"' in answer.text) == (status, True)
+        assert ("Create no-such-topic" in answer.text) == (name == "no-such-topic")
 
 
 def test_a_topic_may_be_called_new(gateway: RunningGateway) -> None:

@@ -146,6 +146,7 @@ def test_what_no_row_has_is_named(cluster: Cluster, sql: str, said: str) -> None
     [
         ("select nestd from t_json", "no column of t_json is named 'nestd'; did you mean nested?"),
         ("select j.mixd from t_json j", "did you mean mixed?"),
+        ("select lat, list from t_json", "did you mean late?"),
         ("select zzzzzz from t_json", "the newest records have topic, partition, offset"),
         ("select key_txt from t", "Did you mean 't.key_text'?"),
     ],
