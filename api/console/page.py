@@ -230,8 +230,8 @@ def _is_open(asked: Caller, section: str) -> bool:
 
 def _section(url: URL) -> str:
     """The section that the path is in: the longest whose path it begins with."""
-    if url.path == NEW_TOPIC:
-        return "/console/topics"
+    if url.path in (NEW_TOPIC, HELP):
+        return "/console/topics" if url.path == NEW_TOPIC else ""
     found = [path for _, path in SECTIONS if url.path == path or url.path.startswith(path + "/")]
     return max(found, key=len, default="")
 
