@@ -1,4 +1,4 @@
-"""What all pages have: colours, narrow tables, charts, help, numbers."""
+"""Pages share colours, narrow tables, charts, help and numbers."""
 
 import re
 from pathlib import Path
