@@ -28,6 +28,7 @@ from api.kafka.logs.list_offsets import list_offsets
 from api.kafka.protocol import apis
 from api.kafka.protocol.messages.handshake import (
     ApiVersion,
+    ApiVersionsRequest,
     ApiVersionsResponse,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -37,7 +38,8 @@ from api.kafka.protocol.messages.handshake import (
 from api.kafka.protocol.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 from api.kafka.topics.config_changes import alter_configs, incremental_alter_configs
 from api.kafka.topics.configs import describe_configs, list_config_resources
-from api.kafka.topics.metadata import describe_cluster, list_partition_reassignments, metadata
+from api.kafka.topics.metadata import describe_cluster, metadata
+from api.kafka.topics.replicas import describe_quorum, elect_leaders, list_partition_reassignments
 from api.kafka.topics.topic_admin import create_partitions, create_topics, delete_topics
 from api.kafka.topics.topic_partitions import delete_records, describe_log_dirs, describe_topic_partitions
 from log_tables.cluster.acl import Operation, ResourceType
@@ -106,8 +108,16 @@ _PUBLIC = Rule(is_public=True, is_counted=False)
 _MEMBERSHIP = Rule(_group(Operation.READ), is_counted=False)
 
 
-async def _api_versions(_door: Door, _client: Client, _request: Any, _version: int) -> ApiVersionsResponse:
-    """The versions of the APIs that this door offers (KIP-35, KIP-511)."""
+async def _api_versions(
+    door: Door, _client: Client, request: ApiVersionsRequest, _version: int
+) -> ApiVersionsResponse:
+    """The versions of the APIs that this door offers (KIP-35, KIP-511).
+
+    A client that means another cluster begins again at its bootstrap servers (KIP-1242). One that means
+    another gateway stays: one address may lead to all of them, and each answers for all.
+    """
+    if request.cluster_id not in (None, door.here.cluster.cluster_id):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
@@ -193,12 +203,14 @@ _OFFERED: Mapping[int, tuple[Handler, Rule]] = {
     apis.SASL_AUTHENTICATE: (sasl_authenticate, _PUBLIC),
     apis.CREATE_PARTITIONS: (create_partitions, Rule(_topic(Operation.ALTER))),
     apis.DELETE_GROUPS: (delete_groups, Rule(_group(Operation.DELETE))),
+    apis.ELECT_LEADERS: (elect_leaders, Rule(_cluster(Operation.ALTER))),
     apis.INCREMENTAL_ALTER_CONFIGS: (
         incremental_alter_configs,
         Rule((*_topic(Operation.ALTER_CONFIGS), *_cluster(Operation.ALTER_CONFIGS))),
     ),
     apis.LIST_PARTITION_REASSIGNMENTS: (list_partition_reassignments, Rule(_cluster(Operation.DESCRIBE))),
     apis.OFFSET_DELETE: (offset_delete, Rule((*_group(Operation.DELETE), *_topic(Operation.READ)))),
+    apis.DESCRIBE_QUORUM: (describe_quorum, Rule(_cluster(Operation.DESCRIBE))),
     apis.DESCRIBE_CLUSTER: (describe_cluster, Rule()),  # the gateways, which Metadata has, too
     apis.CONSUMER_GROUP_HEARTBEAT: (consumer_group_heartbeat, _MEMBERSHIP),
     apis.LIST_CONFIG_RESOURCES: (list_config_resources, Rule(_cluster(Operation.DESCRIBE_CONFIGS))),

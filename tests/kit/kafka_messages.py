@@ -24,6 +24,13 @@ MESSAGES: list[type[Message]] = [
 """Every request and response that is described, and that kafka-python has, too."""
 
 _WIDTHS = {"b": 8, "h": 16, "i": 32, "q": 64}
+_UINT16 = "H"
+
+
+def foreign_versions(message: type[Message]) -> range:
+    """The versions of `message` that kafka-python has, too."""
+    newest = int(load_json(message.__name__)["validVersions"].split("-")[-1])
+    return range(message.versions.first, min(message.versions.last, newest) + 1)
 
 
 @cache
@@ -65,6 +72,7 @@ def _elements(element: str | type[Struct]) -> st.SearchStrategy[Any]:
         bound = 2 ** (_WIDTHS[element] - 1)
         return st.integers(-bound, bound - 1)
     simple: dict[str, st.SearchStrategy[Any]] = {
+        _UINT16: st.integers(0, 2**16 - 1),
         "?": st.booleans(),
         "16s": st.binary(min_size=16, max_size=16),
         "string": _texts,

@@ -34,6 +34,10 @@ RUN = [
     ("ClusterTool", "unregister --id 5", "does not support the broker unregistration API"),
     ("BrokerApiVersionsCommand", "", "EndTxn(26): UNSUPPORTED"),
     ("reassign.ReassignPartitionsCommand", "--list", "No partition reassignments found"),
+    ("MetadataQuorumCommand", "describe --status", "LeaderId:"),
+    ("MetadataQuorumCommand", "describe --replication", "Leader"),
+    ("LeaderElectionCommand", "--election-type preferred --all-topic-partitions", ""),
+    ("LeaderElectionCommand", "--election-type unclean --topic t --partition 1", "already elected"),
     ("FeatureCommand", "describe", ""),
     ("ClientMetricsCommand", "--list", ""),
 ]
@@ -42,17 +46,11 @@ RUN = [
 PERFORMANCE = "--topic t --num-records 9 --record-size 9 --throughput -1 --transactional-id x"
 
 REFUSED = [
-    ("MetadataQuorumCommand", "describe --status", "does not support DESCRIBE_QUORUM"),
     ("AclCommand", "--list", "does not support DESCRIBE_ACLS"),
     ("TransactionsCommand", "list", "does not support LIST_TRANSACTIONS"),
     ("TransactionsCommand", "find-hanging --broker-id 1", "does not support DESCRIBE_PRODUCERS"),
     ("TransactionsCommand", "describe --transactional-id x", "Transactional Id authorization failed"),
     ("ProducerPerformance", PERFORMANCE, "Transactional Id authorization failed"),
-    (
-        "LeaderElectionCommand",
-        "--election-type preferred --all-topic-partitions",
-        "does not support ELECT_LEADERS",
-    ),
     (CONFIGS, "--describe --entity-type users", "does not support DESCRIBE_CLIENT_QUOTAS"),
     (CONFIGS, "--describe --entity-type broker-loggers --entity-name 1", "have no settings here"),
     (

@@ -123,20 +123,18 @@ async def delete_groups(
     records are written together.
     """
     names = [*dict.fromkeys(request.groups_names)]
-    codes = await door.here.loop_share.results(partial(_deleted, door, client), names)
     return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=name, error_code=code)
-            for name, code in zip(names, codes, strict=True)
-        ]
+        results=await door.here.loop_share.results(partial(_deleted, door, client), names)
     )
 
 
-async def _deleted(door: Door, client: Client, name: str) -> ErrorCode:
+async def _deleted(door: Door, client: Client, name: str) -> DeletableGroupResult:
     try:
         client.caller.check(Operation.DELETE, ResourceType.GROUP, name)
         with client.caller.changing("DeleteGroups", ResourceType.GROUP, name):
             await door.here.classic.delete(name)
     except LakelogError as error:
-        return group_error_code(error)
-    return ErrorCode.NONE
+        return DeletableGroupResult(
+            group_id=name, error_code=group_error_code(error), error_message=error.message
+        )
+    return DeletableGroupResult(group_id=name)

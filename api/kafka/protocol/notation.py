@@ -64,6 +64,7 @@ NEVER: Final = LATEST + 1
 
 Int8 = Annotated[int, Wire("b")]
 Int16 = Annotated[int, Wire("h")]
+UInt16 = Annotated[int, Wire("H")]
 Int32 = Annotated[int, Wire("i")]
 Int64 = Annotated[int, Wire("q")]
 Uuid = Annotated[bytes, Wire("16s")]

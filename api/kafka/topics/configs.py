@@ -33,6 +33,9 @@ DESCRIBED_BYTES = 16 * KIB
 
 _INT_MAX = 2**31 - 1
 
+PROTOCOL_VERSION = "4.3-IV0"
+"""As brokers of Kafka write it: a version, and a count of changes of their own protocol."""
+
 
 _BROKER_FIELDS: Mapping[str, tuple[str, str]] = {
     "auto.create.topics.enable": (
@@ -101,6 +104,8 @@ def broker_settings(settings: Settings) -> Iterator[BrokerSetting]:
     """
     meaning = "HOST:PORT that Kafka's clients are told; empty: made from kafka_listener."
     yield BrokerSetting("advertised.listeners", _advertised(settings), "", meaning)
+    meaning = "The version of Kafka whose APIs this gateway speaks; consoles choose what they show by it."
+    yield BrokerSetting("inter.broker.protocol.version", PROTOCOL_VERSION, PROTOCOL_VERSION, meaning)
     for name, (field, meaning) in _BROKER_FIELDS.items():
         yield BrokerSetting(name, getattr(settings, field), Settings.model_fields[field].default, meaning)
 

@@ -1,7 +1,6 @@
 """Metadata: the gateways, and who leads which partition; it makes topics that are asked for by name.
 
-Of the cluster as a whole there are the gateways alone (DescribeCluster, KIP-700), and that no replica moves
-(ListPartitionReassignments, KIP-455).
+Of the cluster as a whole there are the gateways alone (DescribeCluster, KIP-700).
 """
 
 import asyncio
@@ -24,8 +23,6 @@ from api.kafka.protocol.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -233,14 +230,3 @@ async def describe_cluster(
         brokers=brokers,
         cluster_authorized_operations=authorized_operations(client, ResourceType.CLUSTER, asked=asked),
     )
-
-
-async def list_partition_reassignments(
-    _door: Door, client: Client, _request: ListPartitionReassignmentsRequest, _version: int
-) -> ListPartitionReassignmentsResponse:
-    """None is under way, ever: the store keeps the copies. Tools look for that before they change a topic."""
-    if not client.caller.may(Operation.DESCRIBE, ResourceType.CLUSTER):
-        message = "the principal may not describe the cluster"
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return ListPartitionReassignmentsResponse(error_code=code, error_message=message)
-    return ListPartitionReassignmentsResponse(error_message=None)

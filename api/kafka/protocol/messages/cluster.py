@@ -189,38 +189,3 @@ class DescribeLogDirsResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, Versions(3)] = 0
     results: list[DescribeLogDirsResult] = []
-
-
-class ListPartitionReassignmentsTopics(Struct):
-    name: str = ""
-    partition_indexes: list[Int32] = []
-
-
-class ListPartitionReassignmentsRequest(Message):
-    versions = Versions(0, 0)
-    first_flexible = 0
-
-    timeout_ms: Int32 = 60_000
-    topics: list[ListPartitionReassignmentsTopics] | None = None
-
-
-class OngoingPartitionReassignment(Struct):
-    partition_index: Int32 = 0
-    replicas: list[Int32] = []
-    adding_replicas: list[Int32] = []
-    removing_replicas: list[Int32] = []
-
-
-class OngoingTopicReassignment(Struct):
-    name: str = ""
-    partitions: list[OngoingPartitionReassignment] = []
-
-
-class ListPartitionReassignmentsResponse(Message):
-    versions = Versions(0, 0)
-    first_flexible = 0
-
-    throttle_time_ms: Int32 = 0
-    error_code: Int16 = 0
-    error_message: str | None = ""
-    topics: list[OngoingTopicReassignment] = []

@@ -262,7 +262,7 @@ class ConsumerGroupHeartbeatResponse(Message):
 
 
 class DeleteGroupsRequest(Message):
-    versions = Versions(0, 2)
+    versions = Versions(0, 3)
     first_flexible = 2
 
     groups_names: list[str] = []
@@ -271,10 +271,11 @@ class DeleteGroupsRequest(Message):
 class DeletableGroupResult(Struct):
     group_id: str = ""
     error_code: Int16 = 0
+    error_message: Annotated[str | None, Versions(3)] = None
 
 
 class DeleteGroupsResponse(Message):
-    versions = Versions(0, 2)
+    versions = Versions(0, 3)
     first_flexible = 2
 
     throttle_time_ms: Int32 = 0

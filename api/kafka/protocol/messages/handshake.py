@@ -1,4 +1,4 @@
-"""How a connection begins: the versions on offer (KIP-35, KIP-511), and SASL (KIP-43, KIP-152, KIP-368)."""
+"""How a connection begins: the versions on offer (KIP-35, KIP-511, KIP-1242), and SASL (KIP-43, KIP-152, KIP-368)."""
 
 from typing import Annotated
 
@@ -6,11 +6,13 @@ from api.kafka.protocol.notation import Int16, Int32, Int64, Message, Struct, Ta
 
 
 class ApiVersionsRequest(Message):
-    versions = Versions(0, 4)
+    versions = Versions(0, 5)
     first_flexible = 3
 
     client_software_name: Annotated[str, Versions(3)] = ""
     client_software_version: Annotated[str, Versions(3)] = ""
+    cluster_id: Annotated[str | None, Versions(5)] = None
+    node_id: Annotated[Int32, Versions(5)] = -1
 
 
 class ApiVersion(Struct):
@@ -32,7 +34,7 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Message):
-    versions = Versions(0, 4)
+    versions = Versions(0, 5)
     first_flexible = 3
     flexible_header = False
 

@@ -145,8 +145,10 @@ def test_groups_are_listed_described_and_deleted(asking: Asker) -> None:
         listed = asking.ask(ListGroupsRequest(states_filter=states)).groups
         assert (group in [each.group_id for each in listed]) is seen
     delete = DeleteGroupsRequest(groups_names=[group, "none"])
-    codes = [each.error_code for each in asking.ask(delete).results]
+    refused = asking.ask(delete).results
+    codes = [each.error_code for each in refused]
     assert codes == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert all(each.error_message for each in refused)
     asking.ask(LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=answer.member_id)]))
     assert asking.ask(delete).results[0].error_code == ErrorCode.NONE
 

@@ -8,7 +8,6 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.cluster import (
     DescribeTopicPartitionsRequest,
-    ListPartitionReassignmentsRequest,
     MetadataRequest,
     MetadataRequestTopic,
     TopicRequest,
@@ -41,12 +40,6 @@ def test_a_consumer_of_librdkafka_hears_that_its_protocol_is_not_offered(kafka: 
         assert error is not None
         assert error.name() == "_FATAL"
         assert "ConsumerGroupHeartbeat fatal error: Broker: API version not supported" in error.str()
-
-
-def test_no_replica_moves(asking: Asker) -> None:
-    """Tools that change topics look for that first."""
-    answer = asking.ask(ListPartitionReassignmentsRequest())
-    assert (answer.error_code, answer.error_message, answer.topics) == (ErrorCode.NONE, None, [])
 
 
 def test_the_topic_of_the_groups_is_named_nowhere(asking: Asker) -> None:

@@ -1,9 +1,10 @@
-"""DescribeCluster."""
+"""DescribeCluster, and ApiVersions of a client that means a certain cluster."""
 
 from confluent_kafka.admin import AdminClient
 
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.cluster import DescribeClusterRequest
+from api.kafka.protocol.messages.handshake import ApiVersionsRequest
 from api.kafka.topics.metadata import BROKERS, CONTROLLERS
 from tests.kit.kafka import KafkaGateway
 from tests.kit.kafka_asking import Asker
@@ -38,3 +39,14 @@ def test_librdkafka_describes_the_cluster(kafka: KafkaGateway) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     found = admin.describe_cluster().result()
     assert [node.id for node in found.nodes] == [1]
+
+
+def test_a_client_that_means_another_cluster_begins_again(asking: Asker) -> None:
+    """One that means another gateway is answered: one address may lead to several (KIP-1242)."""
+    own = asking.ask(DescribeClusterRequest()).cluster_id
+    refused = asking.ask(ApiVersionsRequest(cluster_id="another", node_id=1))
+    assert (refused.error_code, refused.api_keys) == (ErrorCode.REBOOTSTRAP_REQUIRED, [])
+    for asked in (ApiVersionsRequest(cluster_id=own, node_id=2), ApiVersionsRequest()):
+        answer = asking.ask(asked)
+        assert answer.error_code == ErrorCode.NONE
+        assert answer.api_keys

@@ -14,7 +14,13 @@ from api.kafka.protocol.messages.configs import (
     DescribeConfigsResource,
     ListConfigResourcesRequest,
 )
-from api.kafka.topics.configs import ConfigResourceType, ConfigSource, ConfigType, broker_settings
+from api.kafka.topics.configs import (
+    PROTOCOL_VERSION,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigType,
+    broker_settings,
+)
 from ingest.settings import Settings
 from log_tables.cluster.config import KAFKA_SETTINGS
 from log_tables.cluster.setting import WITHOUT_EFFECT
@@ -82,6 +88,7 @@ def test_a_gateway_tells_its_own_settings(asking: Asker, kafka: KafkaGateway) ->
     made = found["auto.create.topics.enable"]
     assert (made.value, made.config_source, made.config_type) == ("true", 5, ConfigType.BOOLEAN)
     assert found["num.partitions"].value == "1"
+    assert found["inter.broker.protocol.version"].value == PROTOCOL_VERSION
     there = found["advertised.listeners"]
     assert (there.value, there.config_source) == (f"PLAINTEXT://{kafka.bootstrap}", 4)
     assert found["socket.request.max.bytes"].value == str(32 * 1024 * 1024)
