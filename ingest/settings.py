@@ -64,6 +64,10 @@ Listener = Annotated[str, Field(pattern=r"^((\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1
 """HOST:PORT, or empty."""
 
 
+Rack = Annotated[str, Field(pattern=r"^[\w.:/@-]{0,64}$")]
+"""Where a gateway stands, as clients name it in `client.rack`: a zone, mostly; or empty."""
+
+
 Url = Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$")]
 """A URL of HTTP, or empty."""
 
@@ -103,6 +107,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8082, ge=0, le=65_535)
     kafka_listener: Listener = ""
     kafka_advertised_listener: Listener = ""
+    broker_rack: Rack = ""
     kafka_compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     kafka_connections_max_idle_ms: int = Field(default=600_000, ge=100)
     producer_ids_max: int = Field(default=10_000, ge=1)

@@ -8,7 +8,7 @@ principal, and a refusal ends the connection after its answer.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from api.kafka.clients.client import Client, SaslSession
 from api.kafka.clients.door import Door, Handler
@@ -65,6 +65,7 @@ async def init_producer_id(
     them takes for a failure. No id is forgotten for another one.
     """
     if request.transactional_id is not None:
+        door.warn(client, "transactions, by transactional.id", request.transactional_id)
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not client.caller.may_write_any():
         return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -49,7 +49,7 @@ class BrokerView(BaseModel):
     broker_id: int
     host: str | None = Field(description="The host in `url`.")
     port: int | None = Field(description="The port in `url`; null where it names none.")
-    rack: str | None = Field(description="Always null.")
+    rack: str | None = Field(description="Where it stands (`broker_rack`); null if nobody has said.")
     url: str = Field(description="The URL at which other gateways reach it.")
     since: int = Field(description="The time of its start, in milliseconds since 1970 UTC.")
     alive: bool = Field(description="Whether it is alive, as this gateway sees it.")
@@ -120,7 +120,7 @@ def _view(here: Gateway, request: Request, cluster: str, record: BrokerRecord) -
         broker_id=record.id,
         host=address.hostname,
         port=address.port,
-        rack=None,
+        rack=record.rack or None,
         url=record.url,
         since=record.since_ms,
         alive=record.id in here.brokers.living(),

@@ -88,6 +88,7 @@ class Brokers:
         self._secrets, self._secured = secrets, bool(settings.authentication_methods)
         self._cluster, self._clock, self._url, self._ended = cluster, clock, settings.peer_url, ended
         self._timeout_s, self._kafka = settings.leader_timeout_ms / 1000, settings.kafka_advertised_listener
+        self._rack = settings.broker_rack
         self._record: BrokerRecord | None = None
         self._published: BrokerRecord | None = None
         self._seen: dict[int, _Seen] = {}
@@ -317,6 +318,7 @@ class Brokers:
             secured=self._secured,
             check=check,
             kafka=self._kafka,
+            rack=self._rack,
         )
 
     def _check_new(self) -> None:

@@ -132,8 +132,10 @@ class Calls:
         return {name: clusters["data"][0][name] for name in ("cluster_id", "location")}
 
     def brokers(self) -> Call[list[dict[str, Any]]]:
-        """The gateways on the root: `broker`, `url`, `since` (ms), `alive`, `leads` (topic: partitions)."""
-        names = ("url", "since", "alive", "leads")
+        """The gateways on the root: `broker`, `url`, `rack` or None, `since` (ms), `alive`, `leads` (topic:
+        partitions).
+        """
+        names = ("url", "rack", "since", "alive", "leads")
         listed = yield from self._list("brokers")
         return [{"broker": each["broker_id"], **{name: each[name] for name in names}} for each in listed]
 

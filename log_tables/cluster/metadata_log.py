@@ -66,7 +66,8 @@ class BrokerRecord(msgspec.Struct, frozen=True):
     last reported, at most a moment ago: the truth about a partition's leader is in the partition's table. A
     gateway that is `leaving` hands over its partitions, and gets no others. `peer_keys` are the fingerprints
     of its peer secrets. It authenticates its clients if it is `secured`. `kafka` is where Kafka's clients
-    reach it, `host:port`; empty if it does not listen for them.
+    reach it, `host:port`; empty if it does not listen for them. `rack` is where it stands; empty if nobody
+    has said.
     """
 
     id: int
@@ -78,6 +79,7 @@ class BrokerRecord(msgspec.Struct, frozen=True):
     peer_keys: tuple[str, ...] = ()
     secured: bool = False
     kafka: str = ""
+    rack: str = ""
 
 
 class BrokerLeft(msgspec.Struct, frozen=True):
@@ -256,6 +258,7 @@ class MetadataLog(KeyedLog):
         secured: bool = False,
         check: Callable[[], None] = lambda: None,
         kafka: str = "",
+        rack: str = "",
     ) -> BrokerRecord:
         """Register this process as the gateway at `url`, with the id that `url` had before, or a free one.
 
@@ -269,7 +272,9 @@ class MetadataLog(KeyedLog):
             check()
             before = (number for number, broker in self._brokers.items() if broker.url == url)
             number = next(before, None) or next(n for n in count(1) if n not in self._brokers)
-            made[:] = [BrokerRecord(number, url, incarnation, now_ms, {}, leaving, peer_keys, secured, kafka)]
+            made[:] = [
+                BrokerRecord(number, url, incarnation, now_ms, {}, leaving, peer_keys, secured, kafka, rack)
+            ]
             return [encode(made[0])]
 
         self._change(f"the gateway at {url}", decide)

@@ -146,6 +146,8 @@ def _broker(broker: BrokerRecord, key: bytes) -> Iterator[str]:
         yield f"has the URL {broker.url[:100]!r} for gateway {broker.id}"
     if broker.kafka and not _KAFKA.fullmatch(broker.kafka):
         yield f"says that gateway {broker.id} has the Kafka listener {broker.kafka[:100]!r}, not HOST:PORT"
+    if not broker.rack.isprintable():
+        yield f"says that gateway {broker.id} stands in the rack {broker.rack[:100]!r}"
     if not all(_is_id(each) for each in broker.peer_keys):
         yield f"has a fingerprint of gateway {broker.id} that is not 32 hexadecimal digits"
     if any(number < 0 for numbers in broker.leads.values() for number in numbers):

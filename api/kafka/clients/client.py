@@ -5,11 +5,12 @@ password of a user, or the id and secret of an API key.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 
 from api.kafka.clients.errors import error_code
 from api.kafka.clients.read_ahead import ReadAhead
+from api.kafka.clients.seldom import Seldom
 from coordinator.access.access import Access
 from coordinator.access.authentication.authenticator import PLAIN, Login, basic_header
 from coordinator.access.authentication.scram_server import ScramServer
@@ -20,10 +21,13 @@ from coordinator.access.quota_manager import DELAY_MAX_S, QuotaKind
 from ingest.buffer import Room
 from log_tables.cluster.acl import CLUSTER_NAME, TOPIC_OPERATIONS, Operation, ResourceType
 from log_tables.errors import AuthenticationFailed, QuotaReached
-from log_tables.limits import KAFKA_ANSWER_MAX_BYTES
+from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, KAFKA_NAMES_MAX
 
 FETCH_QUOTA_S = 10
 """An answer makes its client silent for so long at most, or for as long as its first record does."""
+
+SENT_ON_AGAIN_S = 5.0
+"""A client that is sent to its own rack, and comes back within that time, cannot go there: it is served."""
 
 NOT_ASKED = -(2**31)
 """Nobody has asked for them."""
@@ -129,7 +133,8 @@ class Client:
 
     `room` is what its answers hold until the connection has taken them, `ahead` are records that it may ask
     for next. `sasl` is a login that is under way, `login` the last one. The connection of a client that
-    `is_ending` closes after its next answer.
+    `is_ending` closes after its next answer. `sent_on` has the partitions, by the id of their topic, for
+    which it was sent to a gateway of its own rack.
     """
 
     access: Access
@@ -141,6 +146,7 @@ class Client:
     sasl: SaslSession | None = None
     login: Login | None = None
     is_ending: bool = False
+    sent_on: Seldom[tuple[str, int]] = field(default_factory=lambda: Seldom(SENT_ON_AGAIN_S, KAFKA_NAMES_MAX))
 
     def __post_init__(self) -> None:
         if self.access.is_open:

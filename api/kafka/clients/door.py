@@ -1,24 +1,27 @@
 """The parts of a gateway that the answers to Kafka's clients are made of."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, TypeVar
 
 from api.client_topics import TopicDescription
 from api.gateway import Gateway
 from api.kafka.clients.client import Client
 from api.kafka.clients.errors import ErrorCode, Refusal
+from api.kafka.clients.racks import ReadReplicas
 from api.kafka.clients.record_cache import RecordCache
+from api.kafka.clients.seldom import Seldom
 from coordinator.brokers.pipeline import Pipeline
 from ingest.buffer import Buffer
 from ingest.loop_share import Wide
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.cluster.topic import Topic
 from log_tables.limits import BRIEF_PRODUCER_MAX_MS, KAFKA_RESOURCES_MAX, LOOKS_AT_ONCE
 from log_tables.partition.sequencer import brief_producer_id
 
@@ -40,6 +43,8 @@ WARN_AGAIN_S = 60.0
 
 WARNINGS_MAX = 1_000
 """Addresses that are warned of in WARN_AGAIN_S; others then make no line."""
+
+_log = logging.getLogger(__name__)
 
 Resource = TypeVar("Resource")
 Result = TypeVar("Result")
@@ -114,25 +119,6 @@ class WaitingBatch:
         return self._line._wait(self)
 
 
-class RefusalLog:
-    """The addresses whose clients were warned of a short time ago. Used on the event loop."""
-
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
-
-    def is_due(self, host: str, now_s: float) -> bool:
-        """Whether to warn of a client at `host` now; then it is noted. `now_s`: a monotonic clock."""
-        for earlier, since in [*islice(self._since.items(), 2)]:  # the oldest; one more than is added
-            if now_s >= since + WARN_AGAIN_S:
-                del self._since[earlier]
-        before_s = self._since.get(host)
-        if (before_s is not None and now_s < before_s + WARN_AGAIN_S) or len(self._since) >= WARNINGS_MAX:
-            return False
-        self._since.pop(host, None)
-        self._since[host] = now_s
-        return True
-
-
 @dataclass(frozen=True, slots=True)
 class Door:
     """`answers` is the memory that answers with records hold until their clients have taken them; `room_line`
@@ -153,7 +139,7 @@ class Door:
     )
     records: RecordCache = field(default_factory=RecordCache)
     looks: Wide = field(default_factory=lambda: Wide(LOOKS_AT_ONCE))
-    refusals: RefusalLog = field(default_factory=RefusalLog)
+    refusals: Seldom[str] = field(default_factory=lambda: Seldom(WARN_AGAIN_S, WARNINGS_MAX))
 
     def brokers(self) -> list[BrokerRecord]:
         """The gateways that live and that Kafka's clients can reach, by id. This one is among them."""
@@ -161,6 +147,23 @@ class Door:
         # One may register between the two looks.
         living = (found.get(number) for number in self.here.brokers.living())
         return [each for each in living if each is not None and each.kafka]
+
+    def read_replicas(self) -> ReadReplicas:
+        """The gateways that clients reach now, by rack."""
+        return ReadReplicas(self.brokers())
+
+    def led_elsewhere(self, topic: Topic, partition: int) -> BrokerRecord | None:
+        """Another gateway that leads a partition, as far as is known without a wait, and that clients reach;
+        else None.
+        """
+        leader = self.here.leadership.known_leaders(topic, (partition,)).get(partition)
+        return None if leader is None or not leader.kafka else leader
+
+    def warn(self, client: Client, what: str, name: str) -> None:
+        """Log that a client asks for `what` is not offered, and that it calls `name`."""
+        if self.refusals.is_due(client.host, self.here.clock.monotonic()):
+            text = "a client at %s asks for %s (%.99r), which this gateway does not offer"
+            _log.warning(text, client.host, what, name)
 
     def leaders(self, topics: Iterable[TopicDescription]) -> Iterator[tuple[TopicDescription, list[int]]]:
         """`topics`, and the gateway to ask for each partition of each: its leader; this one where clients do

@@ -4,8 +4,6 @@ Transactions and the groups of KIP-848 are refused by codes at which clients sto
 A request for a group that another gateway coordinates is forwarded, after its client was allowed it here.
 """
 
-import logging
-
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, group_error_code
@@ -41,8 +39,6 @@ NO_BROKER = -1
 
 _NOT_OFFERED = "are not offered over Kafka's protocol"
 
-_log = logging.getLogger(__name__)
-
 CLIENT_ID_MAX_CHARS = 200
 """As much of a client's id becomes a part of the ids of its members."""
 
@@ -65,7 +61,7 @@ async def find_coordinator(
     """The gateway that coordinates each group, or will."""
     keys = [*dict.fromkeys(request.coordinator_keys)] if version >= 4 else [request.key]
     if request.key_type == TRANSACTION and keys:
-        _warn(door, client, "transactions (transactional.id %.99r)", keys[0])
+        door.warn(client, "transactions, by transactional.id", keys[0])
     found = [
         await _coordinator(door, client, key, request.key_type)
         async for key in door.here.loop_share.each(keys)
@@ -99,12 +95,6 @@ async def _coordinator(door: Door, client: Client, key: str, kind: int) -> Coord
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator has no Kafka listener")
     host, port = host_and_port(broker.kafka)
     return Coordinator(key=key, node_id=broker.id, host=host, port=port)
-
-
-def _warn(door: Door, client: Client, what: str, name: str) -> None:
-    """Say that a client asks for `what` is not offered: once in a while, however often it asks."""
-    if door.refusals.is_due(client.host, door.here.clock.monotonic()):
-        _log.warning(f"a client at %s asks for {what}, which this gateway does not offer", client.host, name)
 
 
 def _nobody(key: str, code: ErrorCode, message: str) -> Coordinator:
@@ -202,7 +192,7 @@ async def consumer_group_heartbeat(
     """
     if not client.caller.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    _warn(door, client, "group.protocol=consumer (%.99r)", request.group_id)
+    door.warn(client, "group.protocol=consumer", request.group_id)
     message = f"the groups of KIP-848 {_NOT_OFFERED}; set group.protocol=classic"
     return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=message)
 

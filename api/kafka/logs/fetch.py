@@ -1,7 +1,8 @@
-"""Fetch: the records of partitions from offsets on, with a wait for them (KIP-74, KIP-227, KIP-516).
+"""Fetch: the records of partitions from offsets on, with a wait for them (KIP-74, KIP-227, KIP-392, KIP-516).
 
 There are no fetch sessions: the answer's session id is 0, so a client names all its partitions each time. Any
-gateway answers. Kafka gives whole batches; here an answer begins exactly at the offset that was asked for.
+gateway answers; one of another rack than its client's sends it to one of that. Kafka gives whole batches;
+here an answer begins exactly at the offset that was asked for.
 """
 
 import asyncio
@@ -9,32 +10,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, groupby
 
 from api.client_topics import current_topic, know_ids, know_names, known_name_of, known_topic_to_read
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import ROOM_PAUSE_S, Door
-from api.kafka.clients.errors import ErrorCode, error_code
-from api.kafka.clients.read_ahead import ReadAhead
-from api.kafka.clients.record_cache import ReadRecords, RecordCache
+from api.kafka.clients.errors import ErrorCode
+from api.kafka.logs.partition_reads import NONE, FetchRead, PartitionRead, read_parts
 from api.kafka.protocol.messages.fetch import (
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
-    PartitionData,
+    NodeEndpoint,
 )
 from api.kafka.protocol.notation import has_more
-from api.kafka.protocol.primitives import Fragments
-from api.kafka.records.batch_header import HEADER_BYTES
 from api.kafka.records.compression import Compression
+from coordinator.access.host import host_and_port
 from coordinator.access.quota_manager import QuotaKind
-from ingest.loop_share import to_its_end
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.topic import Topic
-from log_tables.errors import AuthorizationFailed, BufferFull, LakelogError, TopicDeleted, UnknownTopic
-from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, KAFKA_INLINE_ELEMENTS, READ_SEGMENTS_MAX
+from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.errors import BufferFull, LakelogError, UnknownTopic
+from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, KAFKA_INLINE_ELEMENTS
 from log_tables.partition.partition import Partition
 
 FRESH_S = 0.02
@@ -42,9 +38,6 @@ FRESH_S = 0.02
 
 ROOM_WAIT_S = 5.0
 """How long an answer with records waits for room."""
-
-FOLLOWED_PARTITIONS_MAX = 8
-"""Of more partitions, what others were given is looked for in a thread: some 100 µs each."""
 
 INLINE_PARTITIONS_MAX = 64
 """More partitions are looked at in a thread: some 10 µs each."""
@@ -55,105 +48,20 @@ ZSTD_SINCE = 10
 IDS_SINCE = 13
 """The version of Fetch from which on topics are named by their ids."""
 
-NONE = -1
-"""No such offset."""
-
 
 def _unknown_id() -> UnknownTopic:
     return UnknownTopic("there is no topic with this id; ask for the metadata")
-
-
-@dataclass(slots=True, eq=False)
-class _PartitionRead:
-    """A partition of a request: its log, or why there is none, and the batches that are read."""
-
-    asked: FetchPartition
-    by_id: bool
-    topic: Topic | None = None
-    log: Partition | None = None
-    error: LakelogError | None = None
-    code: ErrorCode = ErrorCode.NONE
-    records: ReadRecords | None = None
-
-    def fail(self, error: LakelogError) -> None:
-        self.error, self.code, self.records = error, error_code(error), None
-        if isinstance(error, AuthorizationFailed):
-            self.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif self.by_id and isinstance(error, UnknownTopic | TopicDeleted):
-            self.code = ErrorCode.UNKNOWN_TOPIC_ID
-
-    def open(self) -> None:
-        """Open its log; blocking where it is not open yet."""
-        if self.topic is not None:
-            try:
-                self.log = self.topic.partition(self.asked.partition)
-            except LakelogError as error:
-                self.fail(error)
-
-    @property
-    def readable(self) -> bool:
-        return self.log is not None and self.code is ErrorCode.NONE
-
-    def drop(self) -> None:
-        """Answer none of the records that are read."""
-        self.records = None
-
-    def available(self) -> int:
-        """About the bytes of an answer with the records from the offset on; 0 where that is an error.
-
-        Offsets whose records compaction has removed count as a byte each: the answer says that they are gone.
-        """
-        assert self.log is not None
-        try:
-            self.log.check_live()
-            plan = self.log.plan_read(
-                self.asked.fetch_offset, max(1, self.asked.partition_max_bytes), READ_SEGMENTS_MAX
-            )
-        except LakelogError as error:
-            self.fail(error)
-            return 0
-        count = plan.end - plan.start
-        if not plan.segments or not count:
-            return count
-        width = sum(each.raw_bytes for each in plan.segments) // sum(each.records for each in plan.segments)
-        return HEADER_BYTES + max(1, width) * count
-
-    def limit(self, left: int) -> int:
-        """The bytes that it may read where `left` are left for the whole answer."""
-        return min(left, max(1, self.asked.partition_max_bytes))
-
-    @property
-    def size_bytes(self) -> int:
-        return 0 if self.records is None else self.records.size_bytes
-
-    def data(self) -> PartitionData:
-        """As the answer has it."""
-        number, here = self.asked.partition, None if self.log is None else self.log.snapshot
-        if here is None or self.code is not ErrorCode.NONE:
-            return PartitionData(
-                partition_index=number,
-                error_code=self.code,
-                high_watermark=NONE if here is None else here.high_watermark,
-                log_start_offset=NONE if here is None else here.log_start,
-                records=b"",
-            )
-        return PartitionData(
-            partition_index=number,
-            high_watermark=here.high_watermark,
-            last_stable_offset=here.high_watermark,
-            log_start_offset=here.log_start,
-            records=b"" if self.records is None else Fragments([*chain.from_iterable(self.records.batches)]),
-        )
 
 
 @dataclass(slots=True)
 class _Answer:
     """All partitions of a request, by topic in its order."""
 
-    topics: list[tuple[FetchTopic, str, list[_PartitionRead]]] = field(default_factory=list)
-    parts: list[_PartitionRead] = field(default_factory=list)
+    topics: list[tuple[FetchTopic, str, list[PartitionRead]]] = field(default_factory=list)
+    parts: list[PartitionRead] = field(default_factory=list)
+    leaders: dict[int, BrokerRecord] = field(default_factory=dict)
 
-    def add(self, topic: FetchTopic, name: str, parts: list[_PartitionRead]) -> None:
+    def add(self, topic: FetchTopic, name: str, parts: list[PartitionRead]) -> None:
         self.topics.append((topic, name, parts))
         self.parts += parts
 
@@ -166,8 +74,9 @@ class _Answer:
         return [part.log for part in self.parts if part.log is not None]
 
     @property
-    def failed(self) -> bool:
-        return any(part.code is not ErrorCode.NONE for part in self.parts)
+    def is_urgent(self) -> bool:
+        """Whether the client has something to do before it waits for records."""
+        return any(part.code is not ErrorCode.NONE or part.read_at != NONE for part in self.parts)
 
 
 async def fetch(door: Door, client: Client, request: FetchRequest, version: int) -> FetchResponse:
@@ -189,11 +98,12 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
         name = known_name_of(here, topic.topic_id.hex()) if by_id else topic.topic
         answer.add(topic, name or "", await _found(door, client, name, topic, by_id))
     await _open(door, answer.parts)
+    await _direct(door, client, request.rack_id, answer)
     await here.tails.follow(answer.logs, FRESH_S)
 
     async def is_ready(_: Sequence[LakelogError]) -> bool:
         enough = await _available(answer) >= request.min_bytes
-        return enough or answer.failed or here.stopping.is_set()
+        return enough or answer.is_urgent or here.stopping.is_set()
 
     if await here.tails.wait_until(is_ready, answer.logs, deadline, share):
         _check_again(client, answer)
@@ -202,7 +112,8 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
     available = min(most, await _available(answer))
     if available and await _has_room(door, client, available):
         with client.room.detach():  # the connection gives back its own when it ends, before a thread does
-            await _read(door, client, answer, most, _compression(door, version))
+            reading = FetchRead(door.records, most, _compression(door, version))
+            await read_parts([part for part in answer.parts if part.readable], reading, client.ahead)
         _keep_room(client, answer)
     await _forget_old_topics(door, answer)
     _measure(door, answer, here.clock.monotonic() - began)
@@ -212,9 +123,9 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
 
 async def _found(
     door: Door, client: Client, name: str | None, asked: FetchTopic, by_id: bool
-) -> list[_PartitionRead]:
+) -> list[PartitionRead]:
     share = door.here.loop_share
-    parts = [_PartitionRead(each, by_id) async for each in share.each(asked.partitions)]
+    parts = [PartitionRead(each, by_id) async for each in share.each(asked.partitions)]
     try:
         if name is None:
             raise _unknown_id()
@@ -231,10 +142,10 @@ async def _found(
     return parts
 
 
-async def _open(door: Door, parts: Sequence[_PartitionRead]) -> None:
+async def _open(door: Door, parts: Sequence[PartitionRead]) -> None:
     """Open the partitions, those that are not open in this process side by side: each asks the store."""
 
-    async def open_late(part: _PartitionRead) -> None:
+    async def open_late(part: PartitionRead) -> None:
         async with door.looks.turn:
             await asyncio.to_thread(part.open)
 
@@ -250,6 +161,28 @@ async def _open(door: Door, parts: Sequence[_PartitionRead]) -> None:
     await door.looks.each(open_late, late)
 
 
+async def _direct(door: Door, client: Client, rack: str, answer: _Answer) -> None:
+    """Send a client to the gateways of its own rack (KIP-392), any other one to those that lead (KIP-951).
+
+    A client that was sent on, and comes back soon, does not know that gateway yet, or cannot reach it.
+    """
+    here, racks = door.here, door.read_replicas() if rack else None
+    if rack and rack == here.settings.broker_rack:
+        return
+    now_s = here.clock.monotonic()
+    async for part in here.loop_share.each([part for part in answer.parts if part.readable]):
+        assert part.topic is not None
+        number = part.asked.partition
+        if racks is not None and rack in racks:
+            if client.sent_on.is_due((part.topic.topic_id, number), now_s):
+                leader = here.leadership.leader_id(part.topic, number)
+                part.read_at = racks.of(rack, part.topic, number, leader)
+            continue
+        other = door.led_elsewhere(part.topic, number)
+        if other is not None:
+            answer.leaders[other.id], part.leader = other, other.id
+
+
 async def _available(answer: _Answer) -> int:
     """About the bytes that are there; a partition that cannot be read notes why."""
     parts = [part for part in answer.parts if part.readable]
@@ -263,7 +196,7 @@ async def _available(answer: _Answer) -> int:
 def _check_again(client: Client, answer: _Answer) -> None:
     """The rights of a client may have changed while it waited."""
     for _, name, parts in answer.topics:
-        if any(part.readable for part in parts) and not client.caller.may(
+        if any(part.code is ErrorCode.NONE for part in parts) and not client.caller.may(
             Operation.READ, ResourceType.TOPIC, name
         ):
             for part in parts:
@@ -304,105 +237,6 @@ def _compression(door: Door, version: int) -> Compression:
     return Compression.NONE if wanted is Compression.ZSTD and version < ZSTD_SINCE else wanted
 
 
-@dataclass(slots=True)
-class _FetchRead:
-    """An answer that is read. It may still take `left` bytes; only its first records may be more."""
-
-    cache: RecordCache
-    left: int
-    compression: Compression
-    is_empty: bool = True
-    is_over: bool = False
-
-    def keep(self, part: _PartitionRead, records: ReadRecords | None) -> None:
-        """Answer these `records`, if they fit."""
-        if records is None or (records.size_bytes > part.limit(self.left) and not self.is_empty):
-            return  # a record that was read ahead, and is larger than the limit
-        part.records = records
-        self.left -= records.size_bytes
-        self.is_empty = self.is_empty and not records.batches
-
-    async def take(self, part: _PartitionRead, ahead: ReadAhead) -> None:
-        """Take what was read ahead."""
-        if self.left > 0 and part.log is not None:
-            limit = part.limit(self.left)
-            self.keep(part, await ahead.take(part.log, part.asked.fetch_offset, limit, self.compression))
-
-    def read(self, parts: Sequence[_PartitionRead]) -> None:
-        """Read them one after the other, until the answer is full or nobody waits for it. Blocking."""
-        for part in parts:
-            if self.left > 0 and part.log is not None and not self.is_over:
-                try:
-                    limit, needed = part.limit(self.left), self.is_empty
-                    found = self.cache.read(
-                        part.log, part.asked.fetch_offset, limit, self.compression, needed
-                    )
-                    self.keep(part, found)
-                except LakelogError as error:
-                    part.fail(error)
-
-    def find(self, parts: Sequence[_PartitionRead]) -> Sequence[_PartitionRead]:
-        """Take those that others have just been given, up to the first that is to be read; returns the rest:
-        an earlier partition comes first where the answer gets full.
-        """
-        for index, part in enumerate(parts):
-            if self.left <= 0:
-                return ()
-            if part.log is None:
-                continue
-            limit, needed = part.limit(self.left), self.is_empty
-            try:
-                found = self.cache.find(part.log, part.asked.fetch_offset, limit, self.compression, needed)
-            except LakelogError as error:
-                part.fail(error)
-                continue
-            if found is None:
-                return parts[index:]
-            self.keep(part, found)
-        return ()
-
-    def end(self) -> None:
-        """Read no further."""
-        self.is_over = True
-
-
-async def _read(door: Door, client: Client, answer: _Answer, limit: int, compression: Compression) -> None:
-    """Read at most `limit` bytes, of the first partition with records at least one; and what follows, if this
-    client will ask for it (KIP-74).
-    """
-    reading = _FetchRead(door.records, limit, compression)
-    parts = [part for part in answer.parts if part.readable]
-    for is_ahead, some in groupby(parts, lambda part: part.log in client.ahead):
-        asked = [*some]
-        if is_ahead:
-            for part in asked:
-                await reading.take(part, client.ahead)
-        await _read_missing(reading, [part for part in asked if part.records is None])
-    for part in parts:
-        if part.records is not None and part.log is not None:
-            client.ahead.note(part.log, part.asked.fetch_offset, part.limit(limit), part.records, compression)
-
-
-async def _read_missing(reading: _FetchRead, parts: Sequence[_PartitionRead]) -> None:
-    """Take what others have been given, wait for who reads the first that is missing, and read the rest."""
-    if not parts or reading.left <= 0:
-        return
-    if len(parts) > FOLLOWED_PARTITIONS_MAX:
-        await to_its_end(partial(reading.read, parts), reading.end)
-        return
-    missing = reading.find(parts)
-    for log, offset in _begins(missing[:1]):
-        if await reading.cache.others_read(log, offset, reading.compression):
-            missing = reading.find(missing)
-    if missing and reading.left > 0:
-        with reading.cache.reading(_begins(missing), reading.compression):
-            await to_its_end(partial(reading.read, missing), reading.end)
-
-
-def _begins(parts: Sequence[_PartitionRead]) -> list[tuple[Partition, int]]:
-    return [(part.log, part.asked.fetch_offset) for part in parts if part.log is not None]
-
-
 async def _forget_old_topics(door: Door, answer: _Answer) -> None:
     """See to it that the next request finds the topic as it is now, where this one met an old one."""
     met = {(part.topic, type(part.error)): part.error for part in answer.parts}
@@ -431,5 +265,9 @@ def _response(answer: _Answer) -> FetchResponse:
                 partitions=[part.data() for part in parts],
             )
             for topic, _, parts in answer.topics
-        ]
+        ],
+        node_endpoints=[
+            NodeEndpoint(each.id, *host_and_port(each.kafka), each.rack or None)
+            for each in answer.leaders.values()
+        ],
     )

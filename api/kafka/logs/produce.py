@@ -1,7 +1,6 @@
 """Produce: one record batch for each partition, appended in the order of arrival (KIP-98)."""
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,21 +9,29 @@ from api.kafka.clients.client import Client
 from api.kafka.clients.door import ROOM_PAUSE_S, Door
 from api.kafka.clients.errors import ErrorCode, Refusal, error_code
 from api.kafka.logs.culprits import RefusedRecords, check_keys, refused_records
+from api.kafka.logs.produce_answer import (
+    EMPTY_LOG_START,
+    NO_OFFSET,
+    Coming,
+    PendingAppend,
+    answered,
+    forgotten,
+    response_of,
+    unknown_id,
+)
 from api.kafka.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
-    TopicProduceResponse,
 )
 from api.kafka.records.batch_header import follows_another, is_packed
-from api.kafka.records.errors import Culprits, InvalidBatch, too_large
+from api.kafka.records.errors import InvalidBatch, too_large
 from api.kafka.records.produced import DecodedBatch, decode_batch
 from api.wire.offload import INLINE_MAX_JUDGED, INLINE_MAX_JUDGED_BYTES, computed
 from ingest.buffer import Room
-from ingest.writer import Acks, Appended, AppendOutcome
+from ingest.writer import Acks
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.route import Route, SentRecords
 from log_tables.cluster.topic import Topic
@@ -33,10 +40,7 @@ from log_tables.errors import (
     BufferFull,
     InvalidRecord,
     LakelogError,
-    OffsetMismatch,
     RecordTooLarge,
-    SequenceGap,
-    TopicDeleted,
     UnknownPartition,
 )
 from log_tables.limits import ONCE_PRODUCER_ID_MIN, PART_BYTES
@@ -54,12 +58,6 @@ INLINE_PACKED_BYTES = 16 * 1024
 IDS_SINCE = 13
 """The version of Produce from which on topics are named by their ids."""
 
-NO_OFFSET = -1
-"""No log ends here."""
-
-EMPTY_LOG_START = 0
-"""Where the next topic of a name begins. Java begins a new epoch only where it is told a start of the log."""
-
 _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 """Refusals that depend on the known state of the topic."""
 
@@ -73,25 +71,6 @@ class _Append:
     by_id: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _PendingAppend:
-    """An append to a topic, as it was known, whose outcome is to come. Its batch had `size_bytes`.
-
-    A `refused` one is no append: the leader only says whether it is a repeat. One that `follows` is not the
-    first of its producer.
-    """
-
-    topic: Topic
-    by_id: bool
-    follows: bool
-    size_bytes: int
-    outcome: "asyncio.Future[AppendOutcome]"
-    refused: RefusedRecords | None
-
-
-_Coming = _PendingAppend | PartitionProduceResponse
-
-
 async def produce(
     door: Door, client: Client, request: ProduceRequest, version: int, room: Room
 ) -> "asyncio.Future[ProduceResponse | None]":
@@ -99,7 +78,7 @@ async def produce(
     line. `room` is that of the frame.
     """
     began, acks = door.here.clock.monotonic(), _ACKS.get(request.acks)
-    coming: list[list[_Coming]] = []
+    coming: list[list[Coming]] = []
     by_id = version >= IDS_SINCE
     if by_id:
         await know_ids(door.here, (each.topic_id.hex() for each in request.topic_data))
@@ -121,44 +100,30 @@ async def produce(
                 async for part in door.here.loop_share.each(topic.partition_data)
             ]
         )
-    return asyncio.ensure_future(_answered(door, request, coming, began))
-
-
-def _unknown_id() -> Refusal:
-    return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id; ask for the metadata")
+    return asyncio.ensure_future(answered(door, request, coming, began))
 
 
 def _follows(part: PartitionProduceData) -> bool:
     return follows_another(memoryview(part.records or b""))
 
 
-def _forgotten(why: str) -> Refusal:
-    """Tell a producer that the log is gone with all that it wrote.
-
-    If librdkafka heard first that there is no topic, and then from the next topic of the name that its
-    producer is unknown there, it would take that for a fatal error. Hearing it at once, it begins a new epoch
-    and repeats the batch.
-    """
-    return Refusal(ErrorCode.UNKNOWN_PRODUCER_ID, why)
-
-
 def _unplaced(part: PartitionProduceData, refusal: Refusal) -> PartitionProduceResponse:
     """The answer for a batch whose topic was not found, or may not be written to."""
     if refusal.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and _follows(part):
-        return _response(part.index, _forgotten(refusal.message), EMPTY_LOG_START)
-    return _response(part.index, refusal)
+        return response_of(part.index, forgotten(refusal.message), EMPTY_LOG_START)
+    return response_of(part.index, refusal)
 
 
 async def _topic_of(door: Door, client: Client, asked: TopicProduceData, by_id: bool) -> Topic | Refusal:
     name = known_name_of(door.here, asked.topic_id.hex()) if by_id else asked.name
     if name is None:
-        return _unknown_id()
+        return unknown_id()
     try:
         client.caller.check(Operation.WRITE, ResourceType.TOPIC, name)
         topic = known_topic_to_write(door.here, name)
         if any(not 0 <= part.index < topic.partition_count for part in asked.partition_data):
             topic = await refreshed_topic(door.here, topic)  # once for all of them
-        return _unknown_id() if by_id and topic.topic_id != asked.topic_id.hex() else topic
+        return unknown_id() if by_id and topic.topic_id != asked.topic_id.hex() else topic
     except AuthorizationFailed as error:
         # A client that has only the id of a topic does not learn its name.
         why = "not allowed" if by_id else error.message
@@ -174,11 +139,11 @@ async def _begin(
     part: PartitionProduceData,
     asked: "_Append",
     room: Room,
-) -> "_Coming":
+) -> "Coming":
     """Give the batch of one partition to the pipeline."""
     if not 0 <= at[1] < at[0].partition_count:
         message = f"topic {at[0].name} has no partition {at[1]}; it has 0 to {at[0].partition_count - 1}"
-        return _response(part.index, UnknownPartition(message))
+        return response_of(part.index, UnknownPartition(message))
     own = door.here.buffer.room(at[0].name)
     try:
         batch = await _decoded(door, part, own, asked.timeout_s, room)
@@ -187,7 +152,7 @@ async def _begin(
         own.settle(entry.size_bytes + PART_BYTES)
     except (Refusal, InvalidBatch, LakelogError) as error:
         own.settle(0)
-        return _response(part.index, error)
+        return response_of(part.index, error)
     except BaseException:
         own.settle(0)
         raise
@@ -195,7 +160,7 @@ async def _begin(
     part.records = None  # it would keep the whole request
     room.settle(max(0, room.size_bytes - size))
     outcome = door.pipeline.append(client, at, entry, asked.acks, own, asked.timeout_s)
-    return _PendingAppend(at[0], asked.by_id, follows, size, outcome, refused)
+    return PendingAppend(at[0], asked.by_id, follows, size, outcome, refused)
 
 
 async def _decoded(
@@ -272,7 +237,7 @@ async def _judged(
         known = topic
         topic = await refreshed_topic(door.here, known)
         if by_id and topic.topic_id != known.topic_id:
-            raise _unknown_id() from None
+            raise unknown_id() from None
     try:
         await _check(topic, partition, batch.records, now_us)
         return (topic, partition), None
@@ -303,85 +268,3 @@ async def _check(topic: Topic, partition: int, records: Records, now_us: int) ->
     else:
         split()
     check_keys(topic, records)
-
-
-async def _answered(
-    door: Door, request: ProduceRequest, coming: list[list[_Coming]], began: float
-) -> ProduceResponse | None:
-    responses, share = [], door.here.loop_share
-    async for topic, parts in share.each(zip(request.topic_data, coming, strict=True)):
-        answers, records, size = [], 0, 0
-        async for part, data in share.each(zip(parts, topic.partition_data, strict=True)):
-            if isinstance(part, PartitionProduceResponse):
-                answers.append(part)
-                continue
-            outcome: AppendOutcome | Refusal = await part.outcome
-            if gone := isinstance(outcome, TopicDeleted):
-                with suppress(LakelogError):  # so that a repeat finds the one that has the name now
-                    await refreshed_topic(door.here, part.topic)
-                if part.by_id:
-                    outcome = _unknown_id()
-                elif part.follows:
-                    outcome = _forgotten(outcome.message)
-            elif isinstance(outcome, Appended):
-                records += outcome.count
-            elif isinstance(outcome, OffsetMismatch) and part.refused is not None:
-                outcome = part.refused
-            size += part.size_bytes
-            start = EMPTY_LOG_START if gone else _log_start(part.topic, data.index)
-            answers.append(_response(data.index, outcome, start))
-        if records:
-            door.here.metrics.topic(topic.name).produced(records, size, door.here.clock.monotonic() - began)
-        responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-        )
-    return None if request.acks == 0 else ProduceResponse(responses=responses)
-
-
-def _log_start(topic: Topic, partition: int) -> int:
-    """Where the log begins, as known here. A Java producer that the log does not know any longer needs it to
-    begin again.
-    """
-    return topic.partition(partition).log_start if topic.is_open(partition) else NO_OFFSET
-
-
-def _response(
-    partition: int, outcome: "AppendOutcome | Refusal | InvalidBatch", log_start: int = NO_OFFSET
-) -> PartitionProduceResponse:
-    answer = _said(partition, outcome)
-    answer.log_start_offset = log_start
-    return answer
-
-
-def _said(partition: int, outcome: "AppendOutcome | Refusal | InvalidBatch") -> PartitionProduceResponse:
-    match outcome:
-        case Appended(base_offset=int(base), append_time_us=time_us):
-            time_ms = -1 if time_us is None else time_us // 1_000
-            return PartitionProduceResponse(index=partition, base_offset=base, log_append_time_ms=time_ms)
-        case Appended():
-            return _failed(partition, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, "")
-        case RefusedRecords() | InvalidBatch():
-            return _failed(partition, ErrorCode(int(outcome.code)), outcome.message, outcome.culprits)
-        case SequenceGap(details={"expected": 0, **rest}) if "current" not in rest:
-            return _failed(partition, ErrorCode.UNKNOWN_PRODUCER_ID, outcome.message)
-        case LakelogError():
-            return _failed(partition, error_code(outcome), outcome.message)
-    return _failed(partition, ErrorCode(int(outcome.code)), outcome.message)
-
-
-def _failed(
-    partition: int,
-    code: ErrorCode,
-    message: str,
-    culprits: Culprits = (),
-) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=partition,
-        error_code=code,
-        base_offset=NO_OFFSET,
-        record_errors=[
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
-            for index, why in culprits
-        ],
-        error_message=message or None,
-    )

@@ -42,6 +42,7 @@ _BROKER_FIELDS: Mapping[str, tuple[str, str]] = {
         "auto_create_topics_enable",
         "Whether a Kafka client that asks for a topic by name makes it, as Kafka's do.",
     ),
+    "broker.rack": ("broker_rack", "Where the gateway stands, as Kafka's clients name it in client.rack."),
     "connections.max.idle.ms": (
         "kafka_connections_max_idle_ms",
         "How long, in ms, a connection of a Kafka client may be idle before it is closed.",

@@ -35,6 +35,7 @@ from coordinator.access.host import host_and_port
 from coordinator.access.pending_requests import requests_of
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import check_readable, check_topic_name, is_internal
 from log_tables.errors import LakelogError, TopicExists
 from log_tables.limits import AUTO_CREATED_MAX, KAFKA_INLINE_ELEMENTS
@@ -67,7 +68,7 @@ async def metadata(door: Door, client: Client, request: MetadataRequest, version
     asked = request.include_cluster_authorized_operations
     brokers = door.brokers()
     return MetadataResponse(
-        brokers=[broker_of(each.id, each.kafka) for each in brokers],
+        brokers=[_broker(each) for each in brokers],
         cluster_id=door.here.cluster.cluster_id,
         controller_id=door.here.brokers.id,
         topics=topics,
@@ -75,10 +76,10 @@ async def metadata(door: Door, client: Client, request: MetadataRequest, version
     )
 
 
-def broker_of(number: int, address: str) -> MetadataResponseBroker:
-    """A gateway and where Kafka's clients reach it."""
-    host, port = host_and_port(address)
-    return MetadataResponseBroker(node_id=number, host=host, port=port)
+def _broker(record: BrokerRecord) -> MetadataResponseBroker:
+    """A gateway, and where Kafka's clients reach it."""
+    host, port = host_and_port(record.kafka)
+    return MetadataResponseBroker(node_id=record.id, host=host, port=port, rack=record.rack or None)
 
 
 _Key = tuple[str | None, bytes]
@@ -169,7 +170,11 @@ async def _answered(
 
     def answer() -> list[MetadataResponseTopic]:
         there = (each for each in found.values() if isinstance(each, TopicDescription))
-        described = [_answer(client, *each, operations) for each in door.leaders(there)]
+        racks = door.read_replicas()
+        described = [
+            _answer(client, topic, racks.each(topic.topic_id, leaders), operations)
+            for topic, leaders in door.leaders(there)
+        ]
         return described + [
             _refused(*key, code) for key, code in found.items() if isinstance(code, ErrorCode)
         ]
@@ -183,8 +188,9 @@ async def _answered(
 
 
 def _answer(
-    client: Client, topic: TopicDescription, leaders: Iterable[int], operations: bool
+    client: Client, topic: TopicDescription, replicas: Iterable[list[int]], operations: bool
 ) -> MetadataResponseTopic:
+    """`replicas` are of each partition: first the leader."""
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=bytes.fromhex(topic.topic_id),
@@ -195,12 +201,12 @@ def _answer(
         partitions=[
             MetadataResponsePartition(
                 partition_index=number,
-                leader_id=leader,
+                leader_id=numbers[0],
                 leader_epoch=NO_LEADER_EPOCH,
-                replica_nodes=[leader],
-                isr_nodes=[leader],
+                replica_nodes=numbers,
+                isr_nodes=numbers,
             )
-            for number, leader in enumerate(leaders)
+            for number, numbers in enumerate(replicas)
         ],
     )
 
@@ -222,7 +228,11 @@ async def describe_cluster(
         if each.id in living or request.include_fenced_brokers:
             host, port = host_and_port(each.kafka)
             fenced = each.id not in living
-            brokers.append(DescribeClusterBroker(broker_id=each.id, host=host, port=port, is_fenced=fenced))
+            brokers.append(
+                DescribeClusterBroker(
+                    broker_id=each.id, host=host, port=port, rack=each.rack or None, is_fenced=fenced
+                )
+            )
     return DescribeClusterResponse(
         endpoint_type=kind,
         cluster_id=door.here.cluster.cluster_id,

@@ -123,9 +123,7 @@ def _quorum(door: Door, topic: QuorumTopic, asked: QuorumPartition) -> Described
         leader_id=own,
         leader_epoch=NO_LEADER_EPOCH,
         high_watermark=end,
-        current_voters=[
-            QuorumReplica(replica_id=own, log_end_offset=end, last_caught_up_timestamp=now_ms)
-        ],
+        current_voters=[QuorumReplica(replica_id=own, log_end_offset=end, last_caught_up_timestamp=now_ms)],
     )
 
 

@@ -46,6 +46,9 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
     kafka_port: Annotated[
         int | None, typer.Option(help="Port of the host for Kafka's clients; without it none.")
     ] = None,
+    rack: Annotated[
+        str | None, typer.Option(help="Where it stands, such as a zone; Kafka's clients read there.")
+    ] = None,
     maintain: Annotated[
         bool, typer.Option("--maintain", help="Also run `lakelog maintain`, every maintain_interval_ms.")
     ] = False,
@@ -77,6 +80,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
             "data": data,
             "host": host,
             "port": port,
+            "broker_rack": rack,
             "insecure": insecure or None,
             "log_format": log_format,
         }
@@ -171,7 +175,7 @@ def _broker() -> None:
 
 @brokers.command("list")
 def list_brokers(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
-    """List the gateways: whether each is alive, and how many partitions it leads."""
+    """List the gateways: where each stands, whether it is alive, and how many partitions it leads."""
     with connect(url, wait) as client:
         found = client.brokers()
     if json:
@@ -181,10 +185,11 @@ def list_brokers(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) ->
         (
             each["broker"],
             each["url"],
+            each["rack"] or "-",
             "alive" if each["alive"] else "silent",
             f"{datetime.fromtimestamp(each['since'] / 1000, UTC):%Y-%m-%d %H:%M:%S}Z",
             sum(map(len, each["leads"].values())),
         )
         for each in found
     ]
-    print_table(("broker", "url", "state", "since", "leads"), rows)
+    print_table(("broker", "url", "rack", "state", "since", "leads"), rows)

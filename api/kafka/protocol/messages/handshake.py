@@ -1,4 +1,7 @@
-"""How a connection begins: the versions on offer (KIP-35, KIP-511, KIP-1242), and SASL (KIP-43, KIP-152, KIP-368)."""
+"""How a connection begins: the versions on offer (KIP-35, KIP-511, KIP-1242), and SASL.
+
+SASL is that of KIP-43, KIP-152 and KIP-368.
+"""
 
 from typing import Annotated
 

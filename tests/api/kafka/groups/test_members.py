@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from api.kafka.clients.door import WARNINGS_MAX, RefusalLog
 from api.kafka.clients.errors import ErrorCode
+from api.kafka.clients.seldom import Seldom
 from api.kafka.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
@@ -197,14 +197,14 @@ def test_what_is_not_offered_makes_one_line_however_often_it_is_asked_for(
             asking.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=keys))
             asking.ask(ConsumerGroupHeartbeatRequest(group_id="g"))
     (line,) = [each.getMessage() for each in caplog.records if "asks for" in each.getMessage()]
-    assert "transactions (transactional.id 'tx-0')" in line
+    assert "transactions, by transactional.id ('tx-0')" in line
 
 
 def test_an_address_is_warned_of_again_after_a_minute() -> None:
-    warned = RefusalLog()
+    warned = Seldom[str](60, 1_000)
     assert [warned.is_due("a", now) for now in (0, 59, 60, 61, 120)] == [True, False, True, False, True]
     assert warned.is_due("b", 120)
-    crowd = [warned.is_due(f"{number}", 121) for number in range(WARNINGS_MAX)]
+    crowd = [warned.is_due(f"{number}", 121) for number in range(1_000)]
     assert crowd.count(False) == 2
     assert warned.is_due("late", 300)
 
