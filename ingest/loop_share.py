@@ -85,6 +85,9 @@ class LoopShare:
 
     async def each(self, items: Iterable[Item]) -> AsyncIterator[Item]:
         """`items`, with a pause for others between two of them whenever TURN_S of the event loop are over."""
+        if isinstance(items, list) and len(items) == 1:  # most have one: a turn would cost more
+            yield items[0]
+            return
         turn: _Turn | None = None
         for item in items:
             if turn is None or turn.is_new():

@@ -16,7 +16,8 @@ from jobs.state import PartitionState
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import is_internal
 from log_tables.counts import counted
-from log_tables.limits import COMPACTED_SEGMENT_BYTES, DIRTY_RECORDS_MIN
+from log_tables.limits import COMPACTED_SEGMENT_BYTES, DIRTY_RECORDS_MIN, TIMESTAMP_MIN_US
+from log_tables.record import timestamp_text
 from log_tables.segments.cleaner import Cleaning, cleanable, groups, is_dirty
 from log_tables.segments.key_shuffle import Borders, KeyGroup
 from log_tables.segments.rewrite import commit_compaction
@@ -80,7 +81,9 @@ def _compact(state: PartitionState, now_ms: int, dirty_records_min: int) -> Comp
         # The rule of a gateway: a root with few topics gains nothing by more.
         due = is_dirty(state.snapshot, dirty_records_min)
     else:
-        due = dirty_ratio(inputs, state.snapshot.cleaned) > config.min_cleanable_dirty_ratio
+        due = dirty_ratio(inputs, state.snapshot.cleaned) > config.min_cleanable_dirty_ratio or is_overdue(
+            inputs, state.snapshot.cleaned, now_ms, config.max_compaction_lag_ms
+        )
     if not due:
         return None
     cleaning = Cleaning.of(state.snapshot, now_ms, config.delete_retention_ms)
@@ -98,6 +101,12 @@ def dirty_ratio(segments: Sequence[Segment], cleaned: int) -> float:
     """The fraction of `segments`, in bytes, from offset `cleaned` on, which compaction has not seen."""
     dirty = sum(segment.size for segment in segments if segment.last_offset >= cleaned)
     return dirty / max(1, sum(segment.size for segment in segments))
+
+
+def is_overdue(segments: Sequence[Segment], cleaned: int, now_ms: int, max_compaction_lag_ms: int) -> bool:
+    """Whether `segments` have a record from offset `cleaned` on that is older than the lag (KIP-354)."""
+    oldest = timestamp_text(max(TIMESTAMP_MIN_US, (now_ms - max_compaction_lag_ms) * 1_000))
+    return any(each.last_offset >= cleaned and each.min_timestamp < oldest for each in segments)
 
 
 def run(

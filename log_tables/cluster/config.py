@@ -142,6 +142,12 @@ SETTINGS = {
             "0",
             "The age below which compaction by key leaves a record alone, in milliseconds.",
         ),
+        Setting(
+            "max.compaction.lag.ms",
+            str(_ANY_TIME),
+            "The age at which compaction by key is due for a record, however little is new, in milliseconds.",
+            low=1,
+        ),
         Ratio(
             "min.cleanable.dirty.ratio",
             "0.5",
@@ -194,6 +200,11 @@ class TopicConfig:
             raise InvalidConfig(
                 f"cleanup.policy={self['cleanup.policy']!r} and remote.storage.enable='true' exclude "
                 "each other, as compaction by key needs the whole log in one root; choose one of them"
+            )
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfig(
+                f"min.compaction.lag.ms={self['min.compaction.lag.ms']!r} is more than "
+                f"max.compaction.lag.ms={self['max.compaction.lag.ms']!r}; use at most that"
             )
         for unit in ("ms", "bytes"):
             local, whole = int(self[f"local.retention.{unit}"]), int(self[f"retention.{unit}"])
@@ -308,6 +319,11 @@ class TopicConfig:
     @property
     def min_compaction_lag_ms(self) -> int:
         return int(self["min.compaction.lag.ms"])
+
+    @property
+    def max_compaction_lag_ms(self) -> int:
+        """The age of a record that compaction by key has not met at which that is due."""
+        return int(self["max.compaction.lag.ms"])
 
     @property
     def min_cleanable_dirty_ratio(self) -> float:

@@ -114,7 +114,6 @@ WITHOUT_EFFECT = {
         _number("compression.zstd.level", 3, "Segments have the usual level.", -131_072, 22),
         ReplicaList("leader.replication.throttled.replicas", "", "The store keeps the copies."),
         ReplicaList("follower.replication.throttled.replicas", "", "The store keeps the copies."),
-        _only("max.compaction.lag.ms", _LONG_MAX, "Compaction by key has no deadline."),
         _only("remote.log.copy.disable", "false", "See remote.storage.enable."),
         _only(
             "remote.log.delete.on.disable", "false", "Segments that have moved to the remote root stay there."

@@ -112,6 +112,29 @@ def test_what_is_younger_than_the_lag_is_not_touched_and_does_not_count(
     assert planned(log) == expected
 
 
+@pytest.mark.parametrize(
+    ("lag_ms", "cleaned", "expected"),
+    [
+        (31, 10, None),
+        (29, 10, FOUR),  # of segment 10, which nothing has met yet
+        (29, 20, None),  # that of 10 was met
+        (5, 40, None),
+        (2**63 - 1, 10, None),
+    ],
+)
+def test_a_log_is_compacted_when_a_record_has_waited_for_too_long(
+    lag_ms: int, cleaned: int, expected: list[int] | None
+) -> None:
+    log = a_state(
+        aged(50, 30, 20, 10),
+        cleaned=cleaned,
+        cleanup_policy="compact",
+        max_compaction_lag_ms=lag_ms,
+        min_cleanable_dirty_ratio=1,
+    )
+    assert planned(log) == expected
+
+
 def test_the_keys_of_a_step_fall_into_buckets_and_its_segments_into_groups() -> None:
     limits = ShuffleLimits(bucket_records=15, segment_bytes=200)
     states = [a_state(aged(*[50] * count), cleanup_policy="compact") for count in (4, 1, 3)]

@@ -1,4 +1,4 @@
-"""What is done once in a while for each key, however often it is asked for."""
+"""Acts that happen once in a while for each key, however often they are asked for."""
 
 from collections.abc import Hashable
 from itertools import islice

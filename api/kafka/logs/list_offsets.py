@@ -7,7 +7,7 @@ from functools import partial
 
 from api.client_topics import know_names, known_topic_to_read, refreshed_topic, with_topic_to_read
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import NO_LEADER_EPOCH, Door
+from api.kafka.clients.door import FRESH_S, NO_LEADER_EPOCH, Door
 from api.kafka.clients.errors import ErrorCode, error_code
 from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -32,6 +32,9 @@ class OffsetSpec(IntEnum):
     LATEST_TIERED = -5
 
 
+_ENDS = frozenset({*OffsetSpec} - {OffsetSpec.MAX_TIMESTAMP})
+"""Those that a snapshot of the partition knows."""
+
 NONE = -1
 """No such offset, or no time."""
 
@@ -44,12 +47,12 @@ async def list_offsets(
     await know_names(door.here, names, partial(client.caller.allows, Operation.DESCRIBE, ResourceType.TOPIC))
     asked: dict[str, dict[tuple[int, int], ListOffsetsPartition]] = {}
     async for name, part in door.here.loop_share.each(
-        (topic.name, part) for topic in request.topics for part in topic.partitions
+        [(topic.name, part) for topic in request.topics for part in topic.partitions]
     ):
         asked.setdefault(name, {})[part.partition_index, part.timestamp] = part
     topics = [
         ListOffsetsTopicResponse(name=name, partitions=await _of_topic(door, client, name, [*parts.values()]))
-        async for name, parts in door.here.loop_share.each(asked.items())
+        async for name, parts in door.here.loop_share.each([*asked.items()])
     ]
     return ListOffsetsResponse(topics=topics)
 
@@ -75,8 +78,35 @@ async def _of_topic(
     there = [each for each in asked if 0 <= each.partition_index < topic.partition_count]
     absent = [each for each in asked if not 0 <= each.partition_index < topic.partition_count]
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    found = await door.looks.each(look, there)
+    found, others = await _ends(door, topic, there)
+    found += await door.looks.each(look, others) if others else []
     return found + [_failed(each.partition_index, code) async for each in share.each(absent)]
+
+
+async def _ends(
+    door: Door, topic: Topic, asked: list[ListOffsetsPartition]
+) -> tuple[list[ListOffsetsPartitionResponse], list[ListOffsetsPartition]]:
+    """The ends of partitions that this gateway leads or would lead, and the other partitions: of these it may
+    not know yet what was acknowledged. Spark asks for both ends after every poll.
+    """
+    here = door.here
+    own: list[tuple[ListOffsetsPartition, Partition]] = []
+    others: list[ListOffsetsPartition] = []
+    async for each in here.loop_share.each(asked):
+        number = each.partition_index
+        is_known = each.timestamp in _ENDS and topic.is_open(number)
+        if is_known and here.leadership.leader_id(topic, number) == here.brokers.id:
+            own.append((each, topic.partition(number)))
+        else:
+            others.append(each)
+    logs = [log for _, log in own]
+    if await here.tails.follow(logs, FRESH_S) or any(log.snapshot.deleted for log in logs):
+        return [], asked
+    found = [
+        _response(each.partition_index, _found(log, each.timestamp))
+        async for each, log in here.loop_share.each(own)
+    ]
+    return found, others
 
 
 async def _of_partition(door: Door, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
@@ -86,17 +116,10 @@ async def _of_partition(door: Door, name: str, asked: ListOffsetsPartition) -> L
         return _found(partition, asked.timestamp)
 
     try:
-        offset, time_ms = await with_topic_to_read(
-            door.here, name, lambda topic: asyncio.to_thread(find, topic)
-        )
+        found = await with_topic_to_read(door.here, name, lambda topic: asyncio.to_thread(find, topic))
     except LakelogError as error:
         return _failed(asked.partition_index, error_code(error))
-    return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
-        offset=offset,
-        timestamp=time_ms,
-        leader_epoch=NO_LEADER_EPOCH,
-    )
+    return _response(asked.partition_index, found)
 
 
 def _found(  # noqa: PLR0911 -- one for each time that stands for an end
@@ -121,6 +144,13 @@ def _found(  # noqa: PLR0911 -- one for each time that stands for an end
         return NONE, NONE
     time_us = partition.timestamp_at(offset)
     return offset, NONE if time_us is None else time_us // 1_000
+
+
+def _response(partition: int, found: tuple[int, int]) -> ListOffsetsPartitionResponse:
+    offset, time_ms = found
+    return ListOffsetsPartitionResponse(
+        partition_index=partition, offset=offset, timestamp=time_ms, leader_epoch=NO_LEADER_EPOCH
+    )
 
 
 def _failed(partition: int, code: ErrorCode) -> ListOffsetsPartitionResponse:

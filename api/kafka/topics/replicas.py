@@ -1,4 +1,4 @@
-"""What tools ask about replicas: which move, which of them leads, who votes (KIP-455, KIP-460, KIP-595).
+"""Replicas, as tools ask about them: which move, which of them leads, who votes (KIP-455, KIP-460, KIP-595).
 
 The truth is short: the store keeps the copies. A partition has one replica, its leader; gateways share the
 partitions among them by themselves; the metadata log is a table, which any gateway appends to.

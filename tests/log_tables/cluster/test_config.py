@@ -139,6 +139,7 @@ def test_the_local_part_is_kept_as_long_as_the_whole_by_default() -> None:
     [
         {"cleanup.policy": "compact", "remote.storage.enable": "true"},
         {"cleanup.policy": "compact,delete", "remote.storage.enable": "true"},
+        {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"},
         {"retention.ms": "5", "local.retention.ms": "6"},
         {"retention.ms": "5", "local.retention.ms": "-1"},
         {"retention.bytes": "5", "local.retention.bytes": "6"},
@@ -176,7 +177,7 @@ def test_settings_without_effect_are_taken_where_they_are_asked_for_and_kept_eve
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("max.compaction.lag.ms", "86400000"),
+        ("max.compaction.lag.ms", "0"),
         ("message.timestamp.after.max.ms", "-1"),
         ("remote.log.copy.disable", "true"),
         ("min.insync.replicas", "0"),

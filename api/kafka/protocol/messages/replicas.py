@@ -1,4 +1,4 @@
-"""What Kafka's tools ask about replicas: reassignments, elections, the quorum of the metadata log."""
+"""Replicas, as Kafka's tools ask about them: reassignments, elections, the quorum of the metadata log."""
 
 from typing import Annotated
 

@@ -60,7 +60,7 @@ def topic(racks: tuple[KafkaGateway, KafkaGateway]) -> str:
 
 
 def fetched(gateway: KafkaGateway, topic: str, racks: Sequence[str]) -> list[list[PartitionData]]:
-    """What one client hears that asks as often as there are `racks`, from each of them in turn."""
+    """The answers to one client that asks in the name of each of `racks` in turn."""
     parts = [FetchPartition(partition=each, partition_max_bytes=1_000_000) for each in range(PARTITIONS)]
     found = []
     with asker(gateway.port) as asking:
