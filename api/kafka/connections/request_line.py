@@ -17,7 +17,7 @@ from api.kafka.connections.answer_writer import REVOKED, AnswerWriter
 from api.kafka.connections.frame_reader import LENGTH_BYTES, SMALL_FRAME_BYTES, Frame, Throttle
 from api.kafka.handlers import HANDLERS, RULES, Rule
 from api.kafka.logs.produce import produce
-from api.kafka.protocol.apis import API_VERSIONS, APIS, FETCH, PRODUCE, SASL_AUTHENTICATE, Api
+from api.kafka.protocol.apis import API_VERSIONS, APIS, FETCH, PRODUCE, SASL_AUTHENTICATE
 from api.kafka.protocol.codec import (
     Malformed,
     RequestHeader,
@@ -149,9 +149,10 @@ class RequestLine:
         header = decode_request_header(frame)
         if self._writer.is_left and header.api_key != PRODUCE:
             return
-        api, rule = self._admitted(header)
-        if not api.min_version <= header.api_version <= api.max_version:
-            await self._refuse_version(header, api.name, len(frame))
+        rule = self._admitted(header)
+        api = APIS.get(header.api_key)
+        if rule is None or api is None or not api.min_version <= header.api_version <= api.max_version:
+            await self._refuse(header, len(frame))
             return
         self._client.id = header.client_id or ""
         began = self._loop.time()
@@ -172,17 +173,16 @@ class RequestLine:
                 asked.span.end(failed=type(error).__name__)
             raise
 
-    def _admitted(self, header: RequestHeader) -> tuple[Api, Rule]:
-        """The API of a request, and its rule. Raises Malformed for one that is not offered to the client."""
-        api = APIS.get(header.api_key)
-        if api is None or (header.api_key != PRODUCE and header.api_key not in HANDLERS):
-            raise Malformed(f"API {header.api_key} is not offered")
-        rule = RULES[header.api_key]
-        if self._client.context is None and not rule.is_public:
-            raise Malformed(f"{api.name} came before SaslAuthenticate")
+    def _admitted(self, header: RequestHeader) -> Rule | None:
+        """The rule of a request, None if its API is not offered. Raises Malformed for one that the client may
+        not send now.
+        """
+        rule = RULES.get(header.api_key)
+        if self._client.context is None and (rule is None or not rule.is_public):
+            raise Malformed(f"API {header.api_key} came before SaslAuthenticate")
         if self._door.here.access.is_shut or not self._client.is_let_in:
             raise Malformed(REVOKED)
-        return api, rule
+        return rule
 
     async def _decoded(self, kind: type[Message], version: int, body: memoryview) -> tuple[Message, int]:
         """The request, and how many elements it has. A wide one is decoded in a thread, and waits for its
@@ -263,14 +263,19 @@ class RequestLine:
         if not self._writer.is_closing:
             self._throttle.begin(self._client.debt_s(*kinds))
 
-    async def _refuse_version(self, header: RequestHeader, name: str, size: int) -> None:
+    async def _refuse(self, header: RequestHeader, size: int) -> None:
         """A client that asks for an unknown version of ApiVersions learns of those that there are (KIP-511).
 
-        Raises Malformed for any other API.
+        Nothing else that is not offered has an answer that its client could read. As in Kafka the connection
+        ends; here after the answers to what came before.
         """
-        if header.api_key != API_VERSIONS:
-            raise Malformed(f"{name} is not offered in version {header.api_version}")
         await self._answers.all_answered()
+        if header.api_key != API_VERSIONS:
+            api = APIS.get(header.api_key)
+            name = f"API {header.api_key}" if api is None else api.name
+            self._door.warn(self._client, f"{name} in version {header.api_version}", header.client_id or "")
+            self._writer.close()
+            return
         answer = await HANDLERS[header.api_key](self._door, self._client, ApiVersionsRequest(), 0)
         answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         self._answers.send(self._entry(header, size, self._loop.time(), None), answer, 0)

@@ -199,6 +199,21 @@ def test_requests_that_are_sent_ahead_are_answered_in_their_order(here: KafkaSer
             assert found == number + 1
 
 
+@pytest.mark.parametrize(("key", "version"), [(45, 0), (PRODUCE, 99), (999, 0)])
+def test_what_comes_before_a_request_that_is_not_offered_is_answered(
+    here: KafkaServed, key: int, version: int
+) -> None:
+    """The connection ends, as Kafka's does, but no answer is lost with it."""
+    with asker(here.port) as client:
+        create(here, f"before-{key}")
+        for _ in range(5):
+            client.send(produce(f"before-{key}", 1), 9)
+        client.write((15).to_bytes(4) + struct.pack(">hhih5s", key, version, 6, 4, b"mine\0"))
+        codes = [client.answer(ProduceRequest, 9).responses[0].partition_responses[0] for _ in range(5)]
+        assert [(each.error_code, each.base_offset) for each in codes] == [(0, at) for at in range(5)]
+        assert client.is_closed()
+
+
 def test_a_connection_that_ends_amid_its_requests_leaves_nothing(here: KafkaServed) -> None:
     create(here, "left")
     for size in (1, 100_000, MIB):
