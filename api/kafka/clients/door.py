@@ -29,9 +29,6 @@ NO_LEADER_EPOCH = -1
 """The log never diverges, so a client has no use for the epoch of a leader."""
 
 
-FRESH_S = 0.02
-"""How old a look at a partition may be when its records are asked for, or its ends where it is led."""
-
 ROOM_PAUSE_S = 0.02
 """Until it is tried again whether there is room for the records of a batch, or for an answer."""
 

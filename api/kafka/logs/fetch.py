@@ -13,7 +13,7 @@ from functools import partial
 
 from api.client_topics import current_topic, know_ids, know_names, known_name_of, known_topic_to_read
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import FRESH_S, ROOM_PAUSE_S, Door
+from api.kafka.clients.door import ROOM_PAUSE_S, Door
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.logs.partition_reads import NONE, FetchRead, PartitionRead, read_parts
 from api.kafka.protocol.messages.fetch import (
@@ -32,6 +32,9 @@ from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import BufferFull, LakelogError, UnknownTopic
 from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, KAFKA_INLINE_ELEMENTS
 from log_tables.partition.partition import Partition
+
+FRESH_S = 0.02
+"""How old a look at a partition may be that is led elsewhere, when a fetch begins."""
 
 ROOM_WAIT_S = 5.0
 """How long an answer with records waits for room."""

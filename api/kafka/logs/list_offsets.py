@@ -7,7 +7,7 @@ from functools import partial
 
 from api.client_topics import know_names, known_topic_to_read, refreshed_topic, with_topic_to_read
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import FRESH_S, NO_LEADER_EPOCH, Door
+from api.kafka.clients.door import NO_LEADER_EPOCH, Door
 from api.kafka.clients.errors import ErrorCode, error_code
 from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -34,6 +34,9 @@ class OffsetSpec(IntEnum):
 
 _ENDS = frozenset({*OffsetSpec} - {OffsetSpec.MAX_TIMESTAMP})
 """Those that a snapshot of the partition knows."""
+
+ENDS_FRESH_S = 0.2
+"""How old a look at a partition may be whose ends are told from memory: jobs delete records meanwhile."""
 
 NONE = -1
 """No such offset, or no time."""
@@ -100,7 +103,7 @@ async def _ends(
         else:
             others.append(each)
     logs = [log for _, log in own]
-    if await here.tails.follow(logs, FRESH_S) or any(log.snapshot.deleted for log in logs):
+    if await here.tails.follow(logs, ENDS_FRESH_S) or any(log.snapshot.deleted for log in logs):
         return [], asked
     found = [
         _response(each.partition_index, _found(log, each.timestamp))
