@@ -49,7 +49,8 @@ def _wrong(at: At, name: str, what: str, other: str) -> InvalidArgument:
 def _as_line(name: str, form: ValueFormat, data: bytes | None, at: At) -> bytes:
     """`data` in a line of output; as text it is the bytes as they are. Raises InvalidArgument."""
     if data is None:
-        return dimmed(NULL).encode()
+        # In base64 the text NULL is three bytes; no JSON and no hex is it.
+        return dimmed(f"<{NULL}>" if form is ValueFormat.BASE64 else NULL).encode()
     match form:
         case ValueFormat.TEXT:
             return shown(data)
@@ -119,7 +120,7 @@ def shown(data: bytes) -> bytes:
 
 
 def value_line(forms: Formats, end: bytes = b"\n") -> Print:
-    """A function that prints values, each with `end`; NULL for a record without one."""
+    """A function that prints values, each with `end`; NULL, in base64 <NULL>, for none."""
 
     def line(topic: str, partition: int, record: "Record") -> bytes:
         return _as_line("value", forms.value, record.value, (topic, partition, record)) + end

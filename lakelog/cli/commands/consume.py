@@ -70,7 +70,8 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
     wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
-    r"""Print values, a line each; with --json whole records, a line each. NULL is a value that is not there.
+    r"""Print values, a line each; with --json whole records, a line each. NULL is a value that is not there,
+    and in base64, where NULL is a value of three bytes, <NULL>.
 
     All records of a run have the same fields. In a line, text is the bytes as they are. With --json
     text has to be UTF-8, and what is no text ends the command with an error: choose base64 or hex.

@@ -1,5 +1,6 @@
 """`lakelog consume`: where it begins and ends, what it prints, how it follows."""
 
+import base64
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,6 +64,20 @@ def test_no_value_is_told_from_an_empty_one(run: Run, gateway: RunningGateway, t
             producer.send(topic, value, partition=0)
     assert lines(run("consume", topic)) == ["", "NULL"]
     assert lines(run("consume", topic, "--value-format", "hex")) == ["", "NULL"]
+
+
+@pytest.mark.parametrize("form", ["json", "base64", "hex"])
+def test_no_value_is_told_from_every_value_of_a_format(
+    run: Run, gateway: RunningGateway, topic: str, form: str
+) -> None:
+    with lakelog.Producer(gateway.url) as producer:
+        for value in (base64.b64decode("NULL"), b'"NULL"', b"null", None):
+            producer.send(topic, value, partition=0)
+    missing_as = "<NULL>" if form == "base64" else "NULL"  # base64 has the text NULL: three bytes
+    at = {"json": "1"}.get(form, "0")  # the first is no JSON
+    *there, missing = lines(run("consume", topic, "--from", at, "--partition", "0", "--value-format", form))
+    assert missing == missing_as
+    assert missing not in there
 
 
 @pytest.mark.parametrize(
