@@ -6,6 +6,7 @@ import httpx
 import pyarrow as pa
 
 from lakelog import Client, Consumer
+from log_tables.errors import UnknownGroup
 from log_tables.topic_partition import TopicPartition
 from tests.kit.support import wait_until
 
@@ -45,11 +46,23 @@ def committed(client: Client, group: str) -> dict[int, int]:
     return {at.partition: offset for at, offset in client.group_offsets(group).items()}
 
 
-class Losing(httpx.HTTPTransport):
-    """The network, which loses the answers of some requests, and does not take the next `cut` at all."""
+def members(client: Client, group: str) -> list[str]:
+    """The names of a group's members; none of a group that is not known (any more)."""
+    try:
+        return [each["member"] for each in client.group(group)["members"]]
+    except UnknownGroup:
+        return []
 
-    def __init__(self) -> None:
+
+class Losing(httpx.HTTPTransport):
+    """The network, which loses the answers of some requests, and does not take the next `cut` at all.
+
+    A lost answer is `error`, by default a connection that was reset.
+    """
+
+    def __init__(self, error: BaseException | None = None) -> None:
         super().__init__()
+        self._error = error or httpx.ReadError("the connection was reset")
         self.lost: set[int] = set()
         self.kind, self.count, self.cut = "/records", 0, 0
 
@@ -62,5 +75,5 @@ class Losing(httpx.HTTPTransport):
             self.count += 1
             if self.count in self.lost:
                 answer.read()
-                raise httpx.ReadError("the connection was reset")
+                raise self._error
         return answer

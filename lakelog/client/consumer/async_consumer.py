@@ -63,7 +63,8 @@ class AsyncConsumer(CommonConsumer[httpx.AsyncBaseTransport]):
             await self._client.perform(self._join())
         except BaseException:
             self._closed = True
-            await self._client.close()
+            async with self._client:
+                await self._client.perform(self._quit())
             raise
         self._heart = asyncio.create_task(self._beat())
         return self

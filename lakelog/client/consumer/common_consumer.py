@@ -91,7 +91,7 @@ class CommonConsumer(ABC, Generic[Transport]):
         options: dict[str, Any] = {"credential": credential, "ssl_context": ssl_context, "clock": self._clock}
         options |= {"timeout_s": request_timeout_ms / 1000, "transport": transport}
         self._calls = self._connect(url, options)
-        self._member = Membership(self._calls, group_id, self.name, config)
+        self._member = Membership(self._calls, group_id, self.name, config, is_unique=not name)
         self._participant = Participant(
             self._member,
             self._choice,
@@ -123,15 +123,13 @@ class CommonConsumer(ABC, Generic[Transport]):
         self._stopped.set()
 
     def _join(self) -> Call[None]:
-        """Join the group."""
-        try:
-            yield from self._patiently(self._participant.join)
-        except GeneratorExit:
-            raise
-        except BaseException:
-            with suppress(LakelogError):
-                yield from self._participant.leave()
-            raise
+        """Join the group. Whatever ends it, `_quit` comes next."""
+        yield from self._patiently(self._participant.join)
+
+    def _quit(self) -> Call[None]:
+        """Leave the group after a join that failed or was interrupted, as far as that can be done."""
+        with suppress(LakelogError):
+            yield from self._leave(in_order=False)
 
     def _take(self) -> ConsumerRecord | None:
         """The next record of those that wait, for which nobody has to be asked. Most records come so."""

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -69,7 +69,8 @@ class Consumer(CommonConsumer[httpx.BaseTransport]):
         try:
             self._client.perform(self._join())
         except BaseException:
-            self._client.close()
+            with closing(self._client):
+                self._client.perform(self._quit())
             raise
         self._heart = Heartbeat(lambda: self._client.perform(self._member.heartbeat()), self._beat_s)
 

@@ -21,9 +21,12 @@ class Membership:
     OutcomeUnknown and other Retriable; each may be repeated after these.
     """
 
-    def __init__(self, calls: Calls, group_id: str, member_id: str, config: Mapping[str, Any]) -> None:
-        """`config` is that of the instance, by the names of the wire."""
+    def __init__(
+        self, calls: Calls, group_id: str, member_id: str, config: Mapping[str, Any], *, is_unique: bool
+    ) -> None:
+        """`config` is that of the instance, by the names of the wire. `is_unique`: no other has the name."""
         self._calls, self._group_id, self._member_id, self._config = calls, group_id, member_id, config
+        self._is_unique = is_unique
         self._path = f"/consumers/{quoted(group_id)}/instances/{quote(member_id, safe='')}"
         self._perhaps_created = False
 
@@ -32,13 +35,20 @@ class Membership:
         body = {"name": self._member_id, "format": "arrow", **self._config}
         try:
             yield from self._calls.request("POST", f"/consumers/{quoted(self._group_id)}", json=body)
-        except OutcomeUnknown:
+        except (OutcomeUnknown, GeneratorExit):  # GeneratorExit: nobody waits for the answer any longer
             self._perhaps_created = True
             raise
         except MemberExists:
             if not self._perhaps_created:
                 raise
         self._perhaps_created = False
+
+    @property
+    def may_exist(self) -> bool:
+        """Whether the gateway may know the member without having said so. A name that is not unique may be
+        another's, and is left alone.
+        """
+        return self._perhaps_created and self._is_unique
 
     def delete(self) -> Call[None]:
         """Leave the group."""

@@ -165,7 +165,7 @@ class Participant:
         yield from self._delete()
 
     def _delete(self) -> Call[None]:
-        if self._state.created:
+        if self._state.created or self._member.may_exist:
             yield from self._member.delete()
         self._apply(Left())
 

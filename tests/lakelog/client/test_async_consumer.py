@@ -7,10 +7,12 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import httpx
 import pytest
 
 import lakelog
 from log_tables.topic_partition import TopicPartition
+from tests.kit.consuming import members
 from tests.kit.gateway import RunningGateway
 
 
@@ -110,6 +112,35 @@ def test_a_block_that_is_cancelled_sends_nothing(gateway: RunningGateway, topic:
     assert asyncio.run(consume()) == [1]
     with lakelog.Client(gateway.url) as client:
         assert [record.value for record in client.read(topic, 1)] == [b"once"]
+
+
+def test_a_task_that_is_cancelled_while_it_joins_leaves(gateway: RunningGateway, topic: str) -> None:
+    class Slow(httpx.AsyncHTTPTransport):
+        """Its first answer never comes, and `done` says that the gateway has given it."""
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            answer = await super().handle_async_request(request)
+            if not done.is_set():
+                await answer.aread()
+                done.set()
+                await asyncio.Event().wait()
+            return answer
+
+    async def join() -> None:
+        async with consumer(gateway, topic, transport=Slow()):
+            pass
+
+    async def use() -> None:
+        joining = asyncio.create_task(join())
+        await done.wait()
+        joining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await joining
+
+    done = asyncio.Event()
+    asyncio.run(use())
+    with lakelog.Client(gateway.url) as client:
+        assert members(client, topic) == []
 
 
 def test_it_is_used_in_one_block(gateway: RunningGateway, topic: str) -> None:

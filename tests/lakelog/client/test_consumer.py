@@ -10,7 +10,7 @@ from lakelog import Client, Consumer
 from lakelog.client.consumer.consumer import ConsumerRecord
 from log_tables import errors
 from log_tables.record import POLL_SCHEMA
-from tests.kit.consuming import Make, committed, offsets, polled
+from tests.kit.consuming import Losing, Make, committed, members, offsets, polled
 from tests.kit.gateway import RunningGateway
 from tests.kit.support import free_port, wait_until
 
@@ -271,7 +271,36 @@ def test_what_cannot_be_is_refused_and_leaves_no_member(
     make(name="taken")
     with pytest.raises(kind, match=says):
         make(**options)
-    assert [each["member"] for each in client.group(topic)["members"]] == ["taken"]
+    assert members(client, topic) == ["taken"]
+
+
+@pytest.mark.parametrize(
+    ("way", "kind"),
+    [("topics", ""), ("topics", "/subscription"), ("partitions", ""), ("partitions", "/assignments")],
+)
+def test_one_that_is_interrupted_while_it_joins_leaves(
+    gateway: RunningGateway, client: Client, topic: str, way: str, kind: str
+) -> None:
+    """Ctrl-C comes when the gateway has done what was asked, and its answer is not there yet."""
+    network = Losing(KeyboardInterrupt())
+    network.kind, network.lost = kind or f"/consumers/{topic}", {1}
+    chosen: dict[str, Any] = {"topics": [topic]} if way == "topics" else {"partitions": [(topic, 0)]}
+    with pytest.raises(KeyboardInterrupt):
+        Consumer(gateway.url, topic, transport=network, **chosen)
+    assert network.count == 1
+    assert members(client, topic) == []
+
+
+def test_a_name_of_ones_own_is_left_to_whoever_has_it(
+    gateway: RunningGateway, client: Client, make: Make, topic: str
+) -> None:
+    """It does not know whether the gateway took its name or found it taken."""
+    make(name="taken")
+    network = Losing(KeyboardInterrupt())
+    network.kind, network.lost = f"/consumers/{topic}", {1}
+    with pytest.raises(KeyboardInterrupt):
+        Consumer(gateway.url, topic, topic, name="taken", transport=network)
+    assert members(client, topic) == ["taken"]
 
 
 def test_no_gateway_is_unreachable_once_patience_ends(topic: str) -> None:
