@@ -1,6 +1,5 @@
 """Faults of a gateway under test, at the door of HTTP: requests that are refused, late, or not answered."""
 
-import asyncio
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import asdict, dataclass, replace
@@ -79,6 +78,8 @@ class FaultyApp:
         elif fault.kind is FaultKind.LOSE_ANSWER:
             await self._lose(scope, receive)
         else:
+            import asyncio  # nor does it need an event loop
+
             await asyncio.sleep(fault.seconds)
             await self._inner(scope, receive, send)
 

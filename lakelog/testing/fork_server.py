@@ -35,8 +35,7 @@ def main() -> None:
     for name in (*IMPORTED, *sys.argv[2:]):
         import_module(name)
     import_module("api.process.app").routes()
-    gc.collect()
-    gc.freeze()  # no child looks at what it shares
+    gc.freeze()  # no child looks at what it shares; what is garbage by now costs less than to look for it
     gc.enable()
     control = socket.socket(fileno=int(sys.argv[1]))
     woken, wake = os.pipe()

@@ -1,5 +1,6 @@
 """A process that is forked from one that has imported what it needs: imports are most of a start."""
 
+import atexit
 import json
 import os
 import signal
@@ -58,6 +59,11 @@ class ForkedProcess:
         self.returncode: int | None = None
         self._reading = Lock()
 
+    def __del__(self) -> None:
+        # Not earlier: another thread may wait for it. `stdout` is its reader's to close, as that of a Popen.
+        if hasattr(self, "_told"):
+            self._told.close()
+
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, −N for signal N. Raises subprocess.TimeoutExpired."""
         if self.returncode is None and not select([self._told], [], [], timeout)[0]:
@@ -89,12 +95,23 @@ class ForkedProcess:
 
 
 @cache
-def _server(_owner: int, imported: tuple[str, ...]) -> socket.socket:
+def _server(owner: int, imported: tuple[str, ...]) -> socket.socket:
     """The socket to the server of this process, which ends when nobody has the socket any longer."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-m", "lakelog.testing.fork_server", str(its.fileno()), *imported]
     # As `lakelog serve` sets it before it loads Arrow.
     environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
-    subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()], env=environment, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, cwd=ROOT, pass_fds=[its.fileno()], env=environment, stdin=subprocess.DEVNULL
+    )
     its.close()
+    atexit.register(_end, owner, process, ours)
     return ours
+
+
+def _end(owner: int, process: "subprocess.Popen[bytes]", control: socket.socket) -> None:
+    """End the server with its process, and not with one that was forked from that. Its children go on."""
+    control.close()
+    if os.getpid() == owner:
+        process.kill()
+        process.wait()

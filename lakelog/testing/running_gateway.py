@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Any, TextIO
@@ -42,14 +42,20 @@ class RunningGateway:
         self._settings = {**_FAST, "port": 0, **settings, "data": self.data, "kafka_listener": self.kafka}
         self._settings.setdefault("log_level", "error")
         self.url = ""
+        self._files = ExitStack()
         self.start()
 
     def start(self) -> None:
         """Start it again, at its addresses and on its tables, after `kill` or `stop`. Its faults are over."""
+        self._files.close()
         self._process, self._control = _started(json.dumps(self._settings))
+        assert self._process.stdout is not None
+        self._files.callback(self._hang_up)
+        self._files.enter_context(self._process.stdout)
         ready = self._line()
         if "ready at" not in ready:
             code = self._process.wait(_END_S)
+            self._files.close()
             raise Unreachable(f"the gateway ended with exit code {code}; its error is on standard error")
         self.url = ready.split("ready at ")[1].split()[0]
         self._settings["port"] = int(self.url.rpartition(":")[2])
@@ -127,11 +133,12 @@ class RunningGateway:
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGKILL)
             code = self._process.wait(_END_S)
-        with suppress(OSError):
-            self._control.close()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._files.close()
         return code
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):  # what was not written before it ended
+            self._control.close()
 
 
 @contextmanager

@@ -33,6 +33,7 @@ def run_lakelog(
     """Run `lakelog` with these words; the result is as that of `subprocess.run`."""
     with TemporaryFile() as errors:
         process = ForkedLakelog(words, environment, errors.fileno())
-        said, code = process.stdout.read(), process.wait(WAIT_S)
+        with process.stdout:
+            said, code = process.stdout.read(), process.wait(WAIT_S)
         errors.seek(0)
         return subprocess.CompletedProcess(process.args, code, said, errors.read().decode())
