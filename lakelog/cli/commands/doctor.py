@@ -2,9 +2,10 @@
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,27 @@ LOG_BYTES = 4 * MIB
 
 HIDDEN = "(hidden)"
 
+_SECRET_NAME = (
+    r"[\w.-]*(?:passw|secret|token|credential|signature|\bsig|\bsas|"  # noqa: S105 -- no password
+    r"(?:api|access|account|private)[_-]?key)[\w.-]*"
+)
+_SECRETS = [
+    re.compile(pattern.encode(), re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        r"()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+        r"(\b(?:Bearer|Basic)\s+)[\w.~+/=-]{8,}",
+        r"(://)[^/\s@]+(?=@)",
+        rf"""({_SECRET_NAME}\\?["']?\s*[=:]\s*)(?:\\"[^"\\]*\\"|"[^"]*"|'[^']*'|[^\s,;&}}"'\\]+)""",
+        r"()\b[0-9a-f]{12}\.[\w-]{43}(?![\w-])",  # coordinator/access/authentication/api_key.py
+        r"()\beyJ[\w-]+\.[\w-]+\.[\w-]*",  # RFC 7519
+        r"()\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # Amazon's
+    )
+]
+"""What may be a secret in a log, each after what stays of it."""
+
+_LITERAL_MIN = 6
+"""A shorter value may be a part of any word."""
+
 _OPEN = ("URL", "DATA", "CONTEXT", "WAIT", "PORT", "HOST", "CONFIG", "FILE", "MS", "ENABLE", "METHODS")
 """The last words of variables that hold no secret."""
 
@@ -46,7 +68,8 @@ def doctor(
         Path | None, typer.Option(help="Also write this file, a .zip, for whoever helps; no secret is in it.")
     ] = None,
     log: Annotated[
-        Path | None, typer.Option(help="Of --bundle: a file with the gateway's log; its end is put in.")
+        Path | None,
+        typer.Option(help="Of --bundle: the gateway's log; its end is put in, and secrets are not."),
     ] = None,
     fsck: Annotated[
         bool, typer.Option("--fsck", help="Of --bundle: check the whole root, and put that in.")
@@ -160,7 +183,7 @@ def _write(bundle: Path, files: dict[str, Any], log: Path | None) -> None:
     from zipfile import ZIP_DEFLATED, ZipFile
 
     try:
-        end = b"" if log is None else _end(log)
+        end = b"" if log is None else without_secrets(_end(log))
         with ZipFile(bundle, "x", ZIP_DEFLATED) as packed:
             for name, content in files.items():
                 text = content if isinstance(content, str) else dumps(content, indent=2, default=str)
@@ -175,6 +198,37 @@ def _write(bundle: Path, files: dict[str, Any], log: Path | None) -> None:
 
 
 def _end(log: Path) -> bytes:
+    """The last whole lines."""
+    beginning = max(0, log.stat().st_size - LOG_BYTES)
     with log.open("rb") as stream:
-        stream.seek(max(0, log.stat().st_size - LOG_BYTES))
+        stream.seek(beginning)
+        if beginning:
+            stream.readline()
         return stream.read()
+
+
+def without_secrets(text: bytes) -> bytes:
+    """`text` without what may be a secret: values by their names, headers, keys and tokens by their form, and
+    those that this machine is set up with.
+    """
+    hidden = HIDDEN.encode()
+    for value in sorted(_known_secrets(), key=len, reverse=True):
+        text = text.replace(value.encode(), hidden)
+    for pattern in _SECRETS:
+        text = pattern.sub(rb"\g<1>" + hidden, text)
+    return text
+
+
+def _known_secrets() -> set[str]:
+    """The secrets in the variables of this process and in its settings."""
+    from pydantic import SecretStr
+
+    from ingest.settings import load_settings
+
+    named = re.compile(_SECRET_NAME, re.IGNORECASE)
+    found = {value for name, value in os.environ.items() if named.fullmatch(name)}
+    with suppress(LakelogError):
+        settings = load_settings(None)
+        found |= {str(value) for name, value in settings.store_options.items() if named.fullmatch(name)}
+        found |= {each.get_secret_value() for _, each in settings if isinstance(each, SecretStr)}
+    return {value for value in found if len(value) >= _LITERAL_MIN and not Path(value).exists()}

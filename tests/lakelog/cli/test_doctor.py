@@ -8,6 +8,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from lakelog.cli.commands.doctor import LOG_BYTES
 from lakelog.cli.diagnosis import State, of_gateway, of_root
 from lakelog.client.client import Client
 from lakelog.client.security_config import Credential
@@ -111,3 +112,53 @@ def test_a_bundle_has_what_helps_and_no_secret(
     assert not [name for name, content in files.items() if CANARY.encode() in content]
     assert "is there already" in run(*words).stderr
     wrong(run("doctor", "--fsck"), USAGE, "--bundle")
+
+
+SECRETS = (
+    f"Authorization: Bearer {CANARY}",
+    f"authorization: Basic bWU6{CANARY}",
+    f"reading s3://me:{CANARY}@host/bucket",
+    f"aws_secret_access_key={CANARY} region=eu",
+    f"started with password = '{CANARY} with blanks'",
+    f'{{"message": "store_options: {{\\"secret_key\\": \\"{CANARY}\\"}}"}}',
+    f'{{"peer_secret": "{CANARY}", "broker": 1}}',
+    f"GET /b/o?X-Amz-Signature={CANARY}&X-Amz-Credential={CANARY}&partNumber=1",
+    f"https://a.blob.core.windows.net/c/o?sv=2026&sig={CANARY}",
+    f"-----BEGIN EC PRIVATE KEY-----\n{CANARY}\n-----END EC PRIVATE KEY-----",
+    "0123456789ab.abcdefghijklmnopqrstuvwxyz-012345678_canary",  # an API key
+    "eyJhbGciOiJub25lIn0.eyJjYW5hcnkiOjF9.canary",
+    "the key AKIACANARYCANARY1234 is unknown",
+    "hush-4711 stands here as it is",
+)
+PLAIN = (
+    "2026-11-27 10:00:00,000 INFO api.process.server: broker 1 leads 3 partitions",
+    '{"level": "WARNING", "message": "the credential is not right", "request_id": "a1"}',
+    "GET /topics/orders/partitions/0/records?offset=1 200 3 ms",
+)
+
+
+def test_the_log_of_a_bundle_has_no_secret(
+    run: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-4711")
+    log, bundle = tmp_path / "gateway.log", tmp_path / "b.zip"
+    log.write_text("\n".join([*SECRETS, *PLAIN, ""]))
+    run("doctor", "--data", str(root), "--bundle", str(bundle), "--log", str(log))
+    with ZipFile(bundle) as packed:
+        kept = packed.read("gateway.log").decode()
+    found = [secret for secret in (CANARY, "canary", "CANARY", "hush-4711") if secret in kept]
+    assert not found, kept
+    assert kept.splitlines()[-len(PLAIN) :] == [*PLAIN]
+    assert "region=eu" in kept
+    assert "partNumber=1" in kept
+
+
+def test_the_log_of_a_bundle_begins_with_a_whole_line(
+    run: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a line that is cut, the name that tells a secret may be what is missing."""
+    log, bundle = tmp_path / "gateway.log", tmp_path / "b.zip"
+    log.write_text(f"peer_secret={CANARY * (LOG_BYTES // len(CANARY) + 1)}\nthe end\n")
+    run("doctor", "--data", str(root), "--bundle", str(bundle), "--log", str(log))
+    with ZipFile(bundle) as packed:
+        assert packed.read("gateway.log") == b"the end\n"
