@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from coordinator.brokers.leadership import preferred_leaders
 from coordinator.brokers.peer_link import FRAME_MAX_BYTES, socket_of
 from coordinator.brokers.peer_wire import (
@@ -26,6 +28,8 @@ from log_tables.errors import (
     BufferFull,
     InvalidArgument,
     InvalidTopicName,
+    LakelogError,
+    OutcomeUnknown,
     RecordTooLarge,
     TopicDeleted,
     UnknownPartition,
@@ -34,13 +38,14 @@ from log_tables.limits import MIB
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.rows import Rows
 from log_tables.store.store import Store
-from log_tables.testing import HoldingStore
+from log_tables.testing import WRITES, Fault, FaultyStore, HoldingStore
 from tests.kit.mesh import Mesh, meshed
 from tests.kit.partitions import values as values_of
 from tests.kit.served import JSON, Served, served
 from tests.kit.support import WAIT_S, wait_until
 
 PARTITIONS = 8
+READS = frozenset({"get", "get_range", "head", "list"})
 
 
 @asynccontextmanager
@@ -282,3 +287,46 @@ def test_a_producers_repeat_by_the_socket_is_written_once(tmp_path: Path) -> Non
             assert values(topic, theirs[0])[2:] == [b"0", b"1", b"2"]
 
     run(scenario)
+
+
+def broken(_perform: Callable[[], object]) -> object:
+    """A failure that no code expects."""
+    raise RuntimeError("a defect, on purpose")
+
+
+@pytest.mark.parametrize("when", ["it claims", "it commits"])
+def test_an_error_that_nobody_expects_is_an_answer(
+    tmp_path: Path, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who asks does not wait for ever, and the room of the records is free again."""
+    stores: list[FaultyStore] = []
+
+    def faulty(inner: Store) -> Store:
+        stores.append(FaultyStore(inner))
+        return stores[-1]
+
+    async def scenario() -> None:
+        async with pair(tmp_path, wrap=faulty) as (one, other, _):
+            if when == "it claims":
+                (
+                    await one.client.post("/topics", json={"topic_name": "t", "partitions_count": 1})
+                ).raise_for_status()
+                topic, at, operations = one.gateway.cluster.topic("t"), 0, READS
+            else:
+                topic, theirs = await split(one, other)
+                at, operations = theirs[0], WRITES
+            record = one.gateway.brokers.other(other.gateway.brokers.id)
+            assert record is not None
+            wanted = [AppendRequest(Rows([b"x"], 1))]
+            before = len(values(topic, at))
+            stores[0].faults.append(Fault(1, broken, operations, f"partition={at}/"))
+            [unknown] = await one.gateway.peers.append(record, topic, at, wanted, Acks.ALL)
+            assert isinstance(unknown, OutcomeUnknown)
+            assert "failed while it committed" in unknown.message
+            assert other.gateway.buffer.used == 0
+            [done] = await one.gateway.peers.append(record, topic, at, wanted, Acks.ALL)
+            assert not isinstance(done, LakelogError)
+            assert len(values(topic, at)) == before + 1
+
+    run(scenario)
+    assert "a defect, on purpose" in caplog.text
