@@ -15,6 +15,7 @@ from itertools import islice
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from api.process.looks import LookLimits, Looks
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic import Topic
@@ -36,11 +37,8 @@ often."""
 THREADS = 8
 """Topics that are folded at a time: on an object store a fold mostly waits."""
 
-_SPARE = 1.25
-"""How much longer than needed for LOOKS_PER_S pauses become: so each partition has its turn."""
-
 LOOK_MIN_S = 0.5
-"""The pause after the first look that found nothing; each later one is twice as long and this longer."""
+"""The pause after the first look that found nothing."""
 
 RETRY_S = 10.0
 """The pause after a table could not be folded: to open it again may read a large checkpoint."""
@@ -98,11 +96,10 @@ class FoldDuty:
         looks_per_s: float = LOOKS_PER_S,
     ) -> None:
         """`is_ours` says whether this gateway folds a topic, `is_led` whether any gateway appends to it."""
-        self._looks_per_s = looks_per_s
         self._cluster, self._is_ours, self._is_led, self._clock = cluster, is_ours, is_led, clock
         self._followed: dict[str, _TopicState] = {}
-        self._due, self._look_max_s = 0.0, LOOK_MAX_S
-        self._looks_left, self._begun = 0.0, clock.monotonic()
+        self._due = 0.0
+        self._looks = Looks(LookLimits(LOOK_MIN_S, LOOK_MAX_S, looks_per_s), clock)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="lakelog-fold")
         self._unused: dict[str, float] = {}
         """When to look at topics that nobody uses (`monotonic`): once, and later if that failed."""
@@ -142,10 +139,7 @@ class FoldDuty:
         looked_at = sum(
             state.pause_s > 0 for one in self._followed.values() for state in one.partitions.values()
         )
-        self._look_max_s = max(LOOK_MAX_S, _SPARE * looked_at / self._looks_per_s)
-        # Else all that were opened at once would be looked at at once, for ever.
-        self._looks_left = min(self._looks_left, 1.0) + self._looks_per_s * (now - self._begun)
-        self._begun = now
+        self._looks.begin(looked_at)
         followed = [partial(self._follow, one) for one in self._followed.values()]
         return [*followed, *(partial(self._look_once, topic) for topic in islice(unused, 1))]
 
@@ -222,7 +216,8 @@ class FoldDuty:
         if partition.leading:
             state.pause_s = 0.0  # it was looked at before this gateway claimed it
             return partition.snapshot.version != state.version
-        if now < state.due or not self._has_turn(one, state, now):
+        may_wait = not state.failed and one.rests(now)
+        if now < state.due or (may_wait and not self._looks.has_turn(state.pause_s)):
             return False
         if state.failed:
             return True
@@ -232,19 +227,9 @@ class FoldDuty:
             raise
         except LakelogError:
             return True  # the fold names it, and goes on with the others
-        longest_s = self._look_max_s if one.rests(now) else LOOK_MAX_S
-        state.pause_s = 0.0 if moved else min(longest_s, 2 * state.pause_s + LOOK_MIN_S)
+        state.pause_s = self._looks.pause_s(state.pause_s, moved=moved, rests=one.rests(now))
         state.due = now + state.pause_s
         return partition.snapshot.version != state.version
-
-    def _has_turn(self, one: _TopicState, state: _PartitionState, now: float) -> bool:
-        """Whether a look that is due is one of those that this round may take."""
-        if state.failed or state.pause_s < LOOK_MAX_S / 2 or not one.rests(now):
-            return True
-        if self._looks_left < 1:
-            return False
-        self._looks_left -= 1
-        return True
 
     def lags(self) -> Iterator[tuple[str, float]]:
         """For how many seconds each topic may have had records that its table lacks; 0 if it has all."""

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from api.process.looks import LookLimits, Looks
 from api.samples import LagSum
 from coordinator.groups.shard_manager import ShardManager
 from log_tables.clock import Clock
@@ -29,12 +30,8 @@ OTHER_GROUPS = "(other)"
 
 _NO_LAG = Lag()
 
-_SPARE = 1.25
-"""How much longer than needed for LOOKS_PER_S pauses become: so each partition has its turn."""
-
 LOOK_MIN_S = 5.0
-"""The pause after the first look at a partition that found nothing; each later one is twice as long and this
-longer."""
+"""The pause after the first look at a partition that found nothing."""
 
 LOOK_MAX_S = 60.0
 """The longest pause between two looks at a partition that another process writes, while nothing comes."""
@@ -125,29 +122,25 @@ class LagFollower:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._followed_s = clock, clock.monotonic()
-        self._looks: WeakKeyDictionary[Partition, _Look] = WeakKeyDictionary()
+        self._clock = clock
+        self._looks = Looks(LookLimits(LOOK_MIN_S, LOOK_MAX_S, LOOKS_PER_S), clock)
+        self._last: WeakKeyDictionary[Partition, _Look] = WeakKeyDictionary()
 
     def follow(self, partitions: Iterable[Partition]) -> None:
         """Look at those that are due. Raises StoreUnavailable, Damaged."""
         led_elsewhere = {partition for partition in partitions if not partition.leading}
-        longest_s = max(LOOK_MAX_S, _SPARE * len(led_elsewhere) / LOOKS_PER_S)
+        self._looks.begin(len(led_elsewhere))
         now = self._clock.monotonic()
-        left, self._followed_s = LOOKS_PER_S * (now - self._followed_s), now
         for partition in led_elsewhere:
-            look = self._looks.setdefault(partition, _Look())
+            last = self._last.setdefault(partition, _Look())
             # Readers and the fold look, too.
-            pause_s = 0.0 if partition.snapshot.version != look.version else look.pause_s
-            if now < look.looked_s + pause_s:
+            pause_s = 0.0 if partition.snapshot.version != last.version else last.pause_s
+            if now < last.looked_s + pause_s or not self._looks.has_turn(pause_s):
                 continue
-            if pause_s >= LOOK_MAX_S / 2:
-                left -= 1
-                if left < 0:
-                    continue  # next time: not all that were opened at once are looked at at once, for ever
             with suppress(UnknownTopic):  # it was deleted just now, and its groups will hear of it
-                moved = partition.refresh().version != look.version
-                pause_s = 0.0 if moved else min(longest_s, 2 * look.pause_s + LOOK_MIN_S)
-                self._looks[partition] = _Look(partition.snapshot.version, now, pause_s)
+                moved = partition.refresh().version != last.version
+                pause_s = self._looks.pause_s(last.pause_s, moved=moved)
+                self._last[partition] = _Look(partition.snapshot.version, now, pause_s)
 
 
 class _Look(NamedTuple):

@@ -1,4 +1,4 @@
-"""`lakelog maintain`, and `lakelog serve --maintain`: what they take, print and leave, and how they end."""
+"""`lakelog maintain`: what it takes, prints and leaves, and how it ends."""
 
 import json
 import os
@@ -15,22 +15,18 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from ingest.settings import load_settings
 from lakelog.cli import app
 from lakelog.cli.commands.maintain import seconds
-from lakelog.cli.maintainer import RESTARTS, Maintainer, next_pause_s
-from log_tables.clock import Backoff, SystemClock
+from log_tables.clock import SystemClock
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
 from log_tables.store.store import open_store
 from tests.kit.cli import FAILED, USAGE, lines, printed, wrong
-from tests.kit.gateway import RunningGateway, start_gateway
-from tests.kit.maintenance import Root, errors
+from tests.kit.maintenance import Root
 from tests.kit.maintenance import run as run_all
 from tests.kit.partitions import append_each
-from tests.kit.processes import alive, command, descendants
-from tests.kit.support import ROOT, WAIT_S, exit_code, wait_until
+from tests.kit.support import ROOT, WAIT_S, exit_code
 
 Run = Callable[..., Result]
 
@@ -321,74 +317,3 @@ def test_it_is_measured(scheduler: "subprocess.Popen[str]") -> None:
     assert samples['lakelog_maintenance_partitions_total{job="retention",result="done"}'] == "1.0"
     assert samples['lakelog_maintenance_files_removed_total{job="retention"}'] == "10.0"
     assert float(samples[SUCCEEDED]) > 1.7e9
-
-
-# Beside a gateway.
-
-no_proc = pytest.mark.skipif(
-    not Path("/proc/self/stat").exists(), reason="no /proc: it shows whose child is whose"
-)
-
-
-def scheduler_of(gateway: RunningGateway) -> int:
-    """The process that runs maintenance beside it."""
-
-    def found() -> list[int]:
-        return [pid for pid in descendants(gateway.process.pid) if " maintain " in command(pid)]
-
-    wait_until(lambda: bool(found()), "the gateway has started its scheduler")
-    return found()[0]
-
-
-@no_proc
-def test_a_gateway_starts_its_scheduler_again_and_takes_it_along(root: Root) -> None:
-    settings: dict[str, object] = {"maintain_interval_ms": 1_000, "log_level": "warning"}
-    settings |= {"maintain_engine": "local", "maintain_local_max_bytes": "1 KiB"}
-    gateway = start_gateway(root.directory / "here", "--maintain", **settings)
-    first = scheduler_of(gateway)
-    words = command(first)
-    assert "log_level=warning" in words
-    assert "--engine local " in words
-    assert "maintain_local_max_bytes=1024 " in words
-    subprocess.run(["kill", "-9", str(first)], check=True)
-    wait_until(lambda: not alive(first), "it is gone")
-    second = scheduler_of(gateway)
-    assert gateway.stop() == 0
-    assert not alive(second)
-
-
-@pytest.mark.parametrize(
-    ("before_s", "ran_s", "expected"),
-    [
-        (0, 1, RESTARTS.first_s),
-        (RESTARTS.first_s, 1, 2 * RESTARTS.first_s),
-        (RESTARTS.max_s - 1, 1, RESTARTS.max_s),
-        (RESTARTS.max_s, RESTARTS.max_s, RESTARTS.max_s),
-        (RESTARTS.max_s, RESTARTS.max_s + 1, RESTARTS.first_s),
-    ],
-)
-def test_a_scheduler_that_ends_again_and_again_is_left_alone_for_longer(
-    before_s: float, ran_s: float, expected: float
-) -> None:
-    assert next_pause_s(RESTARTS, before_s, ran_s) == expected
-
-
-@pytest.mark.usefixtures("process")
-def test_a_scheduler_that_cannot_run_is_tried_more_and_more_seldom(
-    root: Root, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = load_settings(data=str(root.directory / "here"), remote_root="nowhere://")
-    with Maintainer(settings, Backoff(0.01, max_s=60.0)):
-        wait_until(lambda: len(caplog.messages) >= 3, "it has ended three times")
-    ended = "maintenance ended with exit code 2; it is started again in"
-    assert caplog.messages[:3] == [f"{ended} {pause_s} s" for pause_s in ("0.01", "0.02", "0.04")]
-
-
-@no_proc
-def test_a_scheduler_goes_when_its_gateway_was_killed(root: Root) -> None:
-    gateway = start_gateway(root.directory / "here", "--maintain", maintain_interval_ms=1_000)
-    scheduler = scheduler_of(gateway)
-    family = [scheduler, *descendants(scheduler)]
-    gateway.kill()
-    wait_until(lambda: not any(map(alive, family)), "the scheduler ends")
-    assert errors(run_all(root.opened())) == {}
