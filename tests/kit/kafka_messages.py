@@ -74,6 +74,7 @@ def _elements(element: str | type[Struct]) -> st.SearchStrategy[Any]:
     simple: dict[str, st.SearchStrategy[Any]] = {
         _UINT16: st.integers(0, 2**16 - 1),
         "?": st.booleans(),
+        "d": st.floats(allow_nan=False),
         "16s": st.binary(min_size=16, max_size=16),
         "string": _texts,
         "bytes": _blobs,
@@ -163,6 +164,7 @@ def _filled(field: Field) -> Any:
     else:
         simple = {
             "?": True,
+            "d": 1.5,
             "16s": b"0123456789abcdef",
             "string": "text",
             "bytes": b"data",

@@ -67,6 +67,7 @@ Int16 = Annotated[int, Wire("h")]
 UInt16 = Annotated[int, Wire("H")]
 Int32 = Annotated[int, Wire("i")]
 Int64 = Annotated[int, Wire("q")]
+Float64 = Annotated[float, Wire("d")]
 Uuid = Annotated[bytes, Wire("16s")]
 Records = Annotated[bytes | bytearray | memoryview | None, Wire("records")]
 """Record batches, which are decoded elsewhere: a view of the frame where they come, and never copied."""
