@@ -118,6 +118,7 @@ class Settings(BaseSettings):
     peer_secret_file: str = ""
     allowed_hosts: Annotated[tuple[HostName, ...], NoDecode] = ()
     authentication_methods: Annotated[tuple[AuthenticationMethod, ...], NoDecode] = ()
+    user_administration_enable: bool = True
     audit_enable: bool = True
     audit_records_per_s_max: int = Field(default=100, ge=1)
     audit_retention_ms: int = Field(default=90 * 24 * 60 * 60 * 1000, ge=-1)

@@ -7,7 +7,8 @@
 //   F <type> <name> <pattern type> <principal> <host> <operation> <permission>     a 1 or 0 for each ACL
 //   O <type>                                                   the operations that ACLs of the type may name
 //
-// The fields are parted by tabs; an empty field of F is null. What is not a question has no answer.
+// The fields are parted by tabs; an empty field of F is null, <empty> an empty text. What is not a question has
+// no answer.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -74,7 +75,7 @@ public class KafkaAuthorizer {
                 orNull(f[4]), orNull(f[5]), AclOperation.valueOf(f[6]), AclPermissionType.valueOf(f[7])));
     }
 
-    static String orNull(String text) { return text.isEmpty() ? null : text; }
+    static String orNull(String text) { return text.isEmpty() ? null : text.equals("<empty>") ? "" : text; }
 
     static String digit(boolean yes) { return yes ? "1" : "0"; }
 

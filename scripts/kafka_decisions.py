@@ -2,7 +2,7 @@
 
     python scripts/kafka_decisions.py DIRECTORY
 
-DIRECTORY holds Kafka's jars: `libs` of a Kafka that was downloaded; version 4.3.1 made the file that is kept.
+DIRECTORY holds Kafka's jars: `libs` of a Kafka that was downloaded; version 4.4.0 made the file that is kept.
 It needs a JDK, because Java compiles `KafkaAuthorizer.java` as it starts.
 """
 
@@ -20,13 +20,13 @@ from log_tables.cluster.acl import Operation, PatternType, Permission, ResourceT
 ROOT = Path(__file__).resolve().parent.parent
 DECISIONS = ROOT / "tests" / "coordinator" / "access" / "kafka_decisions.jsonl.gz"
 
-SETS, REQUESTS, BY_TYPE, FILTERS = 1_000, 10, 2, 2
+SETS, REQUESTS, BY_TYPE, FILTERS = 1_000, 10, 2, 10
 """Sets of ACLs, and for each: requests, requests by resource type, filters."""
 
 ACLS_MAX = 14
 USERS = ["ann", "bob", "eve"]
 PRINCIPALS = ["User:ann", "User:ann", "User:ann", "User:bob", "User:*", "User:*", "User:an", "Group:ann"]
-HOSTS = ["10.0.0.1", "10.0.0.2", "0:0:0:0:0:0:0:1"]
+HOSTS = ["10.0.0.1", "10.0.0.2", "0:0:0:0:0:0:0:1", "10.0.0.2/31", "10.0.0.0/8", "2001:db8::/32", "::/0"]
 ASKED_HOSTS = ["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3", "::1", "::ffff:10.0.0.2", "2001:DB8::1"]
 SOME_NAMES = [
     "*",
@@ -138,12 +138,18 @@ def one_filter(draw: Draw) -> list[str]:
     """The fields of an ACL, most of them any."""
     acl = one_acl(draw)
     kept = [field if draw.below(3) == 0 else blank for field, blank in zip(acl, ANYTHING, strict=True)]
-    kept[1] = draw.name() if draw.below(3) else ""
+    kept[1] = draw.name() if draw.below(3) else draw.one(["", "", "", EMPTY])
     kept[2] = draw.one(["LITERAL", "PREFIXED", "ANY", "MATCH"])
+    if draw.below(20) == 0:
+        kept[0] = draw.one(["DELEGATION_TOKEN", "USER"])
+    if draw.below(20) == 0:
+        kept[5] = draw.one(["CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT"])
     return kept
 
 
 ANYTHING = ["ANY", "", "ANY", "", "", "ANY", "ANY"]
+EMPTY = "<empty>"
+"""A name that is an empty text, where null is an empty field."""
 
 
 def lines(each: dict[str, Any]) -> Iterator[str]:

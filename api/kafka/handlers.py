@@ -10,6 +10,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from api.kafka.access.acls import create_acls, delete_acls, describe_acls
+from api.kafka.access.quotas import alter_client_quotas, describe_client_quotas
+from api.kafka.access.users import alter_user_scram_credentials, describe_user_scram_credentials
 from api.kafka.clients.client import Client, SaslSession
 from api.kafka.clients.door import Door, Handler
 from api.kafka.clients.errors import ErrorCode
@@ -192,6 +195,9 @@ _OFFERED: Mapping[int, tuple[Handler, Rule]] = {
     apis.DELETE_RECORDS: (delete_records, Rule(_topic(Operation.DELETE))),
     # Or WRITE on any topic (KIP-679).
     apis.INIT_PRODUCER_ID: (init_producer_id, Rule(_cluster(Operation.IDEMPOTENT_WRITE))),
+    apis.DESCRIBE_ACLS: (describe_acls, Rule(_cluster(Operation.DESCRIBE))),
+    apis.CREATE_ACLS: (create_acls, Rule(_cluster(Operation.ALTER))),
+    apis.DELETE_ACLS: (delete_acls, Rule(_cluster(Operation.ALTER))),
     apis.DESCRIBE_CONFIGS: (
         describe_configs,
         Rule((*_topic(Operation.DESCRIBE_CONFIGS), *_cluster(Operation.DESCRIBE_CONFIGS))),
@@ -211,6 +217,13 @@ _OFFERED: Mapping[int, tuple[Handler, Rule]] = {
     ),
     apis.LIST_PARTITION_REASSIGNMENTS: (list_partition_reassignments, Rule(_cluster(Operation.DESCRIBE))),
     apis.OFFSET_DELETE: (offset_delete, Rule((*_group(Operation.DELETE), *_topic(Operation.READ)))),
+    apis.DESCRIBE_CLIENT_QUOTAS: (describe_client_quotas, Rule(_cluster(Operation.DESCRIBE_CONFIGS))),
+    apis.ALTER_CLIENT_QUOTAS: (alter_client_quotas, Rule(_cluster(Operation.ALTER_CONFIGS))),
+    apis.DESCRIBE_USER_SCRAM_CREDENTIALS: (
+        describe_user_scram_credentials,
+        Rule(_cluster(Operation.DESCRIBE)),
+    ),
+    apis.ALTER_USER_SCRAM_CREDENTIALS: (alter_user_scram_credentials, Rule(_cluster(Operation.ALTER))),
     apis.DESCRIBE_QUORUM: (describe_quorum, Rule(_cluster(Operation.DESCRIBE))),
     apis.DESCRIBE_CLUSTER: (describe_cluster, Rule()),  # the gateways, which Metadata has, too
     apis.CONSUMER_GROUP_HEARTBEAT: (consumer_group_heartbeat, _MEMBERSHIP),

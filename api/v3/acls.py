@@ -1,6 +1,6 @@
 """Version 3: access control lists (Confluent REST API v3)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -8,25 +8,21 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from api import access_changes
 from api.errors import error_responses
-from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.envelope import Collection, ListMetadata, url
 from api.requests.route_gateway import Here
 from api.requests.strict import Listed, StrictBody, StrictRoute
 from api.v3.clusters import ClusterId
 from coordinator.access.acl_argument import acl_from, filter_from
-from coordinator.access.caller import Caller
-from log_tables.cluster.acl import CLUSTER_NAME, Acl, ResourceType
-from log_tables.cluster.admin.security_admin import add_acls, remove_acls
+from log_tables.cluster.acl import Acl
 from log_tables.errors import InvalidArgument
 
 router = APIRouter(prefix="/v3/clusters/{cluster_id}", tags=["v3 acls"], route_class=StrictRoute)
 
 BATCH_MAX_ACLS = 1_000
 """ACLs that one request creates: they are one record batch of the metadata log."""
-
-_ACLS_OF_EVENT = 50
 
 _SAID_TO_DELETE = ("resource_type", "pattern_type", "operation", "permission")
 
@@ -57,7 +53,7 @@ class NewAcl(StrictBody):
     )
     pattern_type: str = Field("LITERAL", description="LITERAL or PREFIXED.")
     principal: str = Field(description="User:NAME, Group:NAME, or `User:*`.", examples=["User:ann"])
-    host: str = Field("*", description="An IP address, or `*` for any.")
+    host: str = Field("*", description="An IP address, a network such as 10.0.0.0/8, or `*` for any.")
     operation: str = Field(description="Of Kafka's, such as READ; ALL is all of them.", examples=["READ"])
     permission: str = Field(description="ALLOW or DENY, which beats ALLOW.", examples=["ALLOW"])
 
@@ -89,15 +85,14 @@ Named = Annotated[Mapping[str, str | None], Depends(_named)]
 
 
 @router.get("/acls", summary="List ACLs", responses=error_responses(400, 404, 503))
-def list_acls(here: Here, request: Request, cluster: ClusterId, named: Named) -> Collection[AclView]:
+def list_acls(
+    here: Here, asked: Asked, request: Request, cluster: ClusterId, named: Named
+) -> Collection[AclView]:
     """List the ACLs that match all parameters; one that is left out matches any."""
-    wanted = filter_from(named)
-    here.cluster.refresh()
-    found = sorted(filter(wanted.matches, here.cluster.metadata_log.access.acls))
     return Collection(
         kind="KafkaAclList",
         metadata=ListMetadata(self=url(request, cluster, "acls")),
-        data=_views(request, cluster, found),
+        data=_views(request, cluster, access_changes.find_acls(here, asked, filter_from(named).matches)),
     )
 
 
@@ -110,7 +105,7 @@ def list_acls(here: Here, request: Request, cluster: ClusterId, named: Named) ->
 )
 def create_acl(here: Here, asked: Asked, cluster: ClusterId, new: NewAcl) -> None:
     """There is one of each: to create it again changes nothing. Every gateway goes by it within 2 s."""
-    _create(here, asked, [new])
+    access_changes.create_acls(here, asked, [acl_from(new.model_dump())])
 
 
 @router.post(
@@ -122,7 +117,7 @@ def create_acl(here: Here, asked: Asked, cluster: ClusterId, new: NewAcl) -> Non
 )
 def create_acls(here: Here, asked: Asked, cluster: ClusterId, new: NewAcls) -> None:
     """In one commit."""
-    _create(here, asked, new.data)
+    access_changes.create_acls(here, asked, [acl_from(each.model_dump()) for each in new.data])
 
 
 @router.delete("/acls", summary="Delete ACLs", responses=error_responses(400, 404, 503))
@@ -133,24 +128,8 @@ def delete_acls(here: Here, asked: Asked, request: Request, cluster: ClusterId, 
     for name in _SAID_TO_DELETE:
         if named[name] is None:
             raise InvalidArgument(f"say of which {name} the ACLs to delete are; ANY is any")
-    gone = remove_acls(here.cluster.metadata_log, filter_from(named).matches)
-    _note(asked, "DeleteAcls", gone)
-    here.access.follow()
+    gone = access_changes.delete_acls(here, asked, filter_from(named).matches)
     return DeletedAcls(data=_views(request, cluster, gone))
-
-
-def _create(here: Gateway, asked: Caller, new: Iterable[NewAcl]) -> None:
-    acls = [acl_from(each.model_dump()) for each in new]
-    add_acls(here.cluster.metadata_log, acls)
-    _note(asked, "CreateAcls", acls)
-    here.access.follow()
-
-
-def _note(asked: Caller, operation: str, acls: Sequence[Acl]) -> None:
-    """Let the audit log have all of them, so many in an event."""
-    for first in range(0, len(acls), _ACLS_OF_EVENT):
-        shown = [str(acl) for acl in acls[first : first + _ACLS_OF_EVENT]]
-        asked.note_change(operation, ResourceType.CLUSTER, CLUSTER_NAME, acls=shown)
 
 
 def _views(request: Request, cluster: str, acls: Iterable[Acl]) -> list[AclView]:

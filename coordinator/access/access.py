@@ -18,6 +18,7 @@ from coordinator.access.quota_manager import QuotaKind, QuotaManager
 from log_tables.clock import Clock
 from log_tables.cluster.access_record import AccessRules
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
+from log_tables.cluster.credential_log import Credentials
 from log_tables.errors import AuthorizationFailed, LakelogError, QuotaReached
 from log_tables.layout import AUDIT
 
@@ -115,6 +116,11 @@ class Access:
             if rules is not self._followed:
                 self.authorizer = Authorizer(rules.acls, rules.super_users)
                 self._followed = rules
+
+    def know(self, credentials: Credentials) -> None:
+        """Authenticate by these from now on."""
+        if self.authenticator is not None:
+            self.authenticator.update(credentials.api_keys, credentials.users)
 
     def known(self, header: bytes | None, subject: str | None) -> Principal | None:
         """The principal of a credential that was right before; None if it has to be verified."""

@@ -1,13 +1,12 @@
-"""ACLs, and Kafka's filters of them (KIP-140, KIP-290), from the fields that a client names them by."""
+"""ACLs, and Kafka's filters of them (KIP-140, KIP-290, KIP-1276), from the fields that clients name."""
 
 from collections.abc import Mapping
 from enum import StrEnum
-from ipaddress import ip_address
 from typing import TypeVar
 
 import msgspec
 
-from coordinator.access.host import normal_host
+from coordinator.access.host import is_host, normal_host
 from coordinator.access.principal import GROUP, USER, USER_MAX_CHARS
 from log_tables.cluster.acl import (
     ANY,
@@ -202,12 +201,9 @@ def _check_resource(acl: Acl) -> None:
 
 
 def _checked_host(host: str) -> str:
-    if host != ANY:
-        try:
-            if not host.isprintable():  # a zone of IPv6 may be any text
-                raise ValueError
-            ip_address(host)
-        except ValueError:
-            shown = host[:_SHOWN_CHARS]
-            raise InvalidArgument(f"the host {shown!r} is no IP address; write one, or * for any") from None
+    if host != ANY and not is_host(host):
+        raise InvalidArgument(
+            f"the host {host[:_SHOWN_CHARS]!r} is neither an IP address nor a network such as 10.0.0.0/8; "
+            "write one, or * for any"
+        )
     return normal_host(host)

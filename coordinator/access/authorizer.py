@@ -4,7 +4,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable
 from functools import lru_cache, partial
 
-from coordinator.access.host import normal_host
+from coordinator.access.host import networks_with, normal_host
 from coordinator.access.principal import RequestContext
 from log_tables.cluster.acl import ANY, ANY_USER, Acl, Operation, PatternType, Permission, ResourceType
 from log_tables.limits import DECISIONS_KEPT_MAX, TOPIC_NAME_MAX_CHARS
@@ -109,12 +109,19 @@ class _Acls:
     def __init__(self, acls: Iterable[Acl], super_users: frozenset[str]) -> None:
         self._super_users = super_users
         self._patterns: dict[tuple[str, str, ResourceType], ResourcePatterns] = {}
+        lengths = set()
         for acl in acls:
-            key = (acl.principal, normal_host(acl.host), acl.resource_type)
+            host = normal_host(acl.host)
+            if "/" in host:
+                lengths.add(int(host.partition("/")[2]))
+            key = (acl.principal, host, acl.resource_type)
             patterns = self._patterns.get(key)
             if patterns is None:
                 patterns = self._patterns[key] = ResourcePatterns()
             patterns.add(acl)
+        self._lengths = sorted(lengths)
+        """Of the prefixes of networks, in bits: a look-up takes as many steps, however many networks there
+        are."""
 
     def decide(
         self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str | None
@@ -132,7 +139,7 @@ class _Acls:
         principal, patterns = context.principal, self._patterns
         return [
             found
-            for host in (normal_host(context.host), ANY)
+            for host in (normal_host(context.host), ANY, *networks_with(context.host, self._lengths))
             for name in (principal.name, ANY_USER, *principal.groups)
             if (found := patterns.get((name, host, resource_type))) is not None
         ]

@@ -116,20 +116,18 @@ class Caller:
             raise
         self.note_change(operation, resource_type, name, **facts)
 
-    def note_change(self, operation: str, resource_type: ResourceType, name: str, **facts: object) -> None:
-        """It has changed this: an operation by Kafka's name, on a resource."""
+    def note_change(self, operation: str, resource_type: str, name: str, **facts: object) -> None:
+        """It has changed this: an operation by Kafka's name, on a resource, a USER or a QUOTA."""
         if self.audit is not None:
             self.audit.changed(self.context, operation, (resource_type, name), facts)
             self.has_noted = True
 
-    def note_failure(
-        self, operation: str, resource_type: ResourceType, name: str, error: LakelogError
-    ) -> None:
+    def note_failure(self, operation: str, resource_type: str, name: str, error: LakelogError) -> None:
         """It was allowed to change this, and could not. A denial is audited already."""
         if not isinstance(error, AccessDenied):
             self.note_failed(operation, resource_type, name, self.code_of(error))
 
-    def note_failed(self, operation: str, resource_type: ResourceType, name: str, code: int) -> None:
+    def note_failed(self, operation: str, resource_type: str, name: str, code: int) -> None:
         """As `note_failure`, of an answer that has only the code of an error."""
         if self.audit is not None:
             self.audit.failed(self.context, operation, (resource_type, name), code)

@@ -1,4 +1,4 @@
-"""ACLs as Kafka has them: who may do what from where, on which resources (KIP-11, KIP-290).
+"""ACLs as Kafka has them: who may do what from where, on which resources (KIP-11, KIP-290, KIP-1276).
 
 Plain data; who is let in by them is decided in `coordinator/access/`.
 """
@@ -72,7 +72,8 @@ class Permission(StrEnum):
 class Acl(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
     """One ACL, which Kafka calls an ACL binding. Its fields have the names of the REST Proxy's version 3.
 
-    `principal` is `User:<name>`, `Group:<name>` or `User:*`; `host` is an IP address or `*`.
+    `principal` is `User:<name>`, `Group:<name>` or `User:*`; `host` is an IP address, a network in CIDR
+    notation, or `*`.
     """
 
     resource_type: ResourceType

@@ -1,6 +1,7 @@
 """ACLs for tests, and a plain scan that decides as Kafka says, which the authorizer is compared with."""
 
 from collections.abc import Iterable
+from ipaddress import ip_address, ip_network
 
 from coordinator.access.principal import Principal, RequestContext
 from log_tables.cluster.acl import Acl, Operation, PatternType, Permission, ResourceType
@@ -53,7 +54,13 @@ def _matches(each: Acl, context: RequestContext, name: str) -> bool:
     prefixed = each.pattern_type == PatternType.PREFIXED
     named = name.startswith(each.resource_name) if prefixed else each.resource_name in {name, "*"}
     principals = {context.principal.name, "User:*", *context.principal.groups}
-    return named and each.principal in principals and each.host in {context.host, "*"}
+    return named and each.principal in principals and _is_from(each, context.host)
+
+
+def _is_from(each: Acl, host: str) -> bool:
+    if "/" in each.host:
+        return ip_address(host) in ip_network(each.host)
+    return each.host in {host, "*"}
 
 
 def _names(each: Acl, operation: Operation) -> bool:

@@ -9,11 +9,11 @@ from log_tables.cluster.admin.security_admin import (
     add_acls,
     add_api_key,
     add_super_user,
+    alter_quotas,
     enable_security,
     note_uses,
     remove_acls,
     revoke_api_keys,
-    set_quota,
 )
 from log_tables.cluster.admin.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.cluster.audit_record import AuditKind, AuditRecord
@@ -108,7 +108,7 @@ class HealthyRoot:
         log.remove_broker(left)
         add_acls(log, [ACL])
         remove_acls(log, lambda _: True)
-        set_quota(log, "User:ann", {"request_rate": 5.0})
+        alter_quotas(log, {"User:ann": {"request_rate": 5.0}})
         add_super_user(log, "User:root")
         enable_security(log)
         now_ms = self.clock.now_ms()

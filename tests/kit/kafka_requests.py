@@ -30,6 +30,13 @@ _VALUES: dict[str, Any] = {
     "protocol_type": "consumer",
     "protocol_name": "range",
     "response_partition_limit": 10,
+    "resource_type_filter": TOPIC_RESOURCE,
+    "operation": 3,
+    "permission_type": 3,
+    "principal": "User:named",
+    "host": "*",
+    "entity_type": "user",
+    "mechanism": 1,
 }
 """By the name of a field, unless its default does."""
 

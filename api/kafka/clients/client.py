@@ -32,7 +32,8 @@ SENT_ON_AGAIN_S = 5.0
 NOT_ASKED = -(2**31)
 """Nobody has asked for them."""
 
-_BITS: Mapping[Operation, int] = {
+OPERATION_CODES: Mapping[Operation, int] = {
+    Operation.ALL: 2,
     Operation.READ: 3,
     Operation.WRITE: 4,
     Operation.CREATE: 5,
@@ -44,7 +45,7 @@ _BITS: Mapping[Operation, int] = {
     Operation.ALTER_CONFIGS: 11,
     Operation.IDEMPOTENT_WRITE: 12,
 }
-"""By Kafka's codes (org.apache.kafka.common.acl.AclOperation)."""
+"""Kafka's (org.apache.kafka.common.acl.AclOperation)."""
 
 _OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: TOPIC_OPERATIONS,
@@ -236,4 +237,6 @@ def authorized_operations(
     """The operations that `client` may do on a resource, as the bits of a number (KIP-430), or NOT_ASKED."""
     if not asked:
         return NOT_ASKED
-    return sum(1 << _BITS[each] for each in _OPERATIONS[kind] if client.caller.allows(each, kind, name))
+    return sum(
+        1 << OPERATION_CODES[each] for each in _OPERATIONS[kind] if client.caller.allows(each, kind, name)
+    )

@@ -31,6 +31,9 @@ ITERATIONS_MIN, ITERATIONS_MAX = SCRAM_ITERATIONS_MIN, SCRAM_ITERATIONS_MAX
 
 _SALT_DIGITS = 64
 
+SALT_MIN_BYTES, SALT_MAX_BYTES = 4, 256
+"""Of a salt that a client has made: Kafka's tools take 26 bytes or so, and its clients let people choose."""
+
 _FORBIDDEN = (
     stringprep.in_table_c12,
     stringprep.in_table_c21_c22,
@@ -68,15 +71,8 @@ def new_scram_user(
     name: str, password: str, clock: Clock, iterations: int = ITERATIONS_MAX, mechanisms: tuple[str, ...] = ()
 ) -> ScramUserRecord:
     """The record of a user with `password`, for `mechanisms` or for all. Raises InvalidArgument."""
-    check_user(USER + name)
-    if ":" in name:
-        raise InvalidArgument(
-            f"the name {name[:100]!r} has a colon, at which Basic ends a name; take another"
-        )
-    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-        raise InvalidArgument(
-            f"iterations = {iterations}: SCRAM takes {ITERATIONS_MIN} to {ITERATIONS_MAX} of them"
-        )
+    check_scram_name(name)
+    _check_iterations(iterations)
     if unknown := set(mechanisms) - set(MECHANISMS):
         raise InvalidArgument(f"mechanism {min(unknown)!r}: name one of {', '.join(MECHANISMS)}")
     plain = prepared(password) if len(password) <= PASSWORD_MAX_CHARS else None
@@ -101,12 +97,51 @@ def new_scram_user(
     )
 
 
+def check_scram_name(name: str) -> None:
+    """Raise InvalidArgument unless a user with a password can have this name."""
+    check_user(USER + name)
+    if ":" in name:
+        raise InvalidArgument(
+            f"the name {name[:100]!r} has a colon, at which Basic ends a name; take another"
+        )
+
+
+def _check_iterations(iterations: int) -> None:
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise InvalidArgument(
+            f"iterations = {iterations}: SCRAM takes {ITERATIONS_MIN} to {ITERATIONS_MAX} of them"
+        )
+
+
+def salted_credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    """The credential of a password that a client has salted (KIP-554): how long it is, nobody can tell.
+
+    Raises InvalidArgument for what `mechanism`, which is known, does not make of a password.
+    """
+    _check_iterations(iterations)
+    if not SALT_MIN_BYTES <= len(salt) <= SALT_MAX_BYTES:
+        raise InvalidArgument(
+            f"the salt has {len(salt)} bytes; take a random one of {SALT_MIN_BYTES} to {SALT_MAX_BYTES}"
+        )
+    size = hashlib.new(MECHANISMS[mechanism]).digest_size
+    if len(salted) != size:
+        raise InvalidArgument(
+            f"the salted password has {len(salted)} bytes, and {mechanism} makes {size}; salt it by "
+            f"PBKDF2 with {MECHANISMS[mechanism]} (RFC 5802, 2.2)"
+        )
+    return _verifiers(mechanism, salted, salt, iterations)
+
+
 def scram_credential(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
     """StoredKey and ServerKey of `password` (RFC 5802, 3); it takes the time of `iterations` hashes."""
     digest = MECHANISMS[mechanism]
     # A forbidden text is no password of anybody; that it takes the same time tells nobody so.
     plain = (prepared(password) or password).encode(errors="surrogatepass")
-    salted = hashlib.pbkdf2_hmac(digest, plain, salt, iterations)
+    return _verifiers(mechanism, hashlib.pbkdf2_hmac(digest, plain, salt, iterations), salt, iterations)
+
+
+def _verifiers(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    digest = MECHANISMS[mechanism]
     client_key = hmac.digest(salted, b"Client Key", digest)
     server_key = hmac.digest(salted, b"Server Key", digest)
     return ScramCredential(salt, iterations, hashlib.new(digest, client_key).digest(), server_key)

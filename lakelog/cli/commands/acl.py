@@ -34,7 +34,7 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 _COLUMNS = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
 
 _PRINCIPAL = "User:<name>, Group:<name>, or User:* for everybody; may be repeated."
-_HOST = "An IP address; may be repeated (default: any)."
+_HOST = "An IP address or a network, 10.0.0.0/8; may be repeated (default: any)."
 
 AllowPrincipal = Annotated[list[str], typer.Option(metavar="PRINCIPAL", help=f"Allow: {_PRINCIPAL}")]
 AllowHost = Annotated[list[str], typer.Option(metavar="ADDRESS", help=f"From where: {_HOST}")]

@@ -36,11 +36,11 @@ Rates = Annotated[
 @app.command("set")
 def set_rates(entity: Entity, rates: Rates, data: Data = None, json: Json = False) -> None:
     """Set rates of a user, of a group, or of all who have none of their own. Others stay as they are."""
-    from log_tables.cluster.admin.security_admin import set_quota
+    from log_tables.cluster.admin.security_admin import alter_quotas
 
     given = {name: _number(name, text) for name, text in pairs(rates, "the rate").items()}
     cluster = cluster_at(data)
-    set_quota(cluster.metadata_log, _entity(entity), given)
+    alter_quotas(cluster.metadata_log, {_entity(entity): given})
     _tell(json, "set", entity)
     note_change(cluster, "AlterClientQuotas", entity, "QUOTA", rates=given)
 

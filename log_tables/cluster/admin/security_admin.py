@@ -14,6 +14,7 @@ from log_tables.cluster.access_record import (
     Quota,
     acl_record,
     check_entity,
+    check_quota_name,
     check_super_user,
     quota_of,
     quota_record,
@@ -21,7 +22,7 @@ from log_tables.cluster.access_record import (
     super_user_record,
 )
 from log_tables.cluster.acl import Acl
-from log_tables.cluster.credential import ApiKeyRecord, ScramUserRecord
+from log_tables.cluster.credential import ApiKeyRecord, ScramCredential, ScramUserRecord
 from log_tables.cluster.credential_log import (
     CredentialLog,
     Credentials,
@@ -81,18 +82,26 @@ def remove_super_user(log: MetadataLog, principal: str) -> None:
     log.change_access(decide)
 
 
-def set_quota(log: MetadataLog, entity: str, rates: Mapping[str, float]) -> None:
-    """Set these rates of `entity`, by the names of `Quota`; others that it has stay.
+def alter_quotas(log: MetadataLog, changes: Mapping[str, Mapping[str, float | None]]) -> None:
+    """Set rates of entities, by the names of `Quota`, and remove those that are None; others stay. All in one
+    append.
 
     Raises InvalidArgument.
     """
-    check_entity(entity)
-    quota_of(rates)
+    for entity, rates in changes.items():
+        check_entity(entity)
+        for name in rates:
+            check_quota_name(name)
+        quota_of({name: rate for name, rate in rates.items() if rate is not None})
 
     def decide(rules: AccessRules) -> list[Record]:
-        known = rules.quotas.get(entity, Quota())
-        made = replace(known, **rates)
-        return [] if made == known else [quota_record(entity, made)]
+        records = []
+        for entity, rates in changes.items():
+            known = rules.quotas.get(entity, Quota())
+            made = replace(known, **rates)
+            if made != known:
+                records.append(quota_record(entity, None if made == Quota() else made))
+        return records
 
     log.change_access(decide)
 
@@ -179,3 +188,28 @@ def remove_user(log: CredentialLog, name: str) -> None:
         return [user_record(name, None)]
 
     log.change(decide)
+
+
+def alter_users(
+    log: CredentialLog, changes: Mapping[str, Mapping[str, ScramCredential | None]]
+) -> frozenset[str]:
+    """Set the credentials of SCRAM users by mechanism, and remove those that are None, in one append. A user
+    that has none is removed. Returns the users that lack what is to be removed, of which nothing is changed.
+    """
+    missing = set[str]()
+
+    def decide(known: Credentials) -> list[Record]:
+        missing.clear()
+        records = []
+        for name, wanted in changes.items():
+            user = known.users.get(name)
+            kept = {} if user is None else user.mechanisms
+            if any(found is None and mechanism not in kept for mechanism, found in wanted.items()):
+                missing.add(name)
+                continue
+            made = {mechanism: found for mechanism, found in {**kept, **wanted}.items() if found is not None}
+            records.append(user_record(name, ScramUserRecord(name, made) if made else None))
+        return records
+
+    log.change(decide)
+    return frozenset(missing)

@@ -89,6 +89,28 @@ def test_a_host_is_an_address_or_any() -> None:
     assert not may(denied, "flights", context=asks(host="10.0.0.2"))
 
 
+def test_a_host_may_be_a_network() -> None:
+    acls = [acl("flights", host="10.0.0.0/8"), acl("flights", host="10.0.0.128/25", deny=True)]
+    assert may(acls, "flights", context=asks(host="10.9.9.9"))
+    assert may(acls, "flights", context=asks(host="::ffff:10.9.9.9"))
+    assert not may(acls, "flights", context=asks(host="10.0.0.200"))
+    assert not may(acls, "flights", context=asks(host="11.0.0.1"))
+    assert not may(acls, "flights", context=asks(host=""))
+    assert may_some(acls, host="10.9.9.9")
+    assert not may_some(acls, host="11.0.0.1")
+
+
+@pytest.mark.parametrize("network", ["0.0.0.0/0", "10.0.0.7/24", "10.0.0.1/32", "::ffff:10.0.0.0/120"])
+def test_a_network_is_one_however_it_is_written(network: str) -> None:
+    assert may([acl("flights", host=network)], "flights", context=asks(host="10.0.0.1"))
+    assert not may([acl("flights", host=network)], "flights", context=asks(host="2001:db8::1"))
+
+
+def test_a_network_of_ipv6_has_no_address_of_ipv4() -> None:
+    assert may([acl("flights", host="::/0")], "flights", context=asks(host="fe80::1%eth0"))
+    assert not may([acl("flights", host="::/0")], "flights", context=asks(host="10.0.0.1"))
+
+
 @pytest.mark.parametrize("written", ["::1", "0:0:0:0:0:0:0:1", "0000::0001"])
 def test_an_address_is_the_same_however_it_is_written(written: str) -> None:
     for seen in ("::1", "0:0:0:0:0:0:0:1"):
@@ -200,7 +222,7 @@ ACLS = st.builds(
     st.sampled_from(NAMES),
     st.sampled_from(PatternType),
     st.sampled_from(["User:ann", "User:bob", "User:*", "Group:crew", "Group:pilots"]),
-    st.sampled_from(["*", "10.0.0.1", "10.0.0.2"]),
+    st.sampled_from(["*", "10.0.0.1", "10.0.0.2", "10.0.0.2/31", "10.0.0.0/8"]),
     st.sampled_from(Operation),
     st.sampled_from(Permission),
 )

@@ -2,13 +2,35 @@
 
 import pytest
 
-from coordinator.access.host import network_of, normal_host
+from coordinator.access.host import network_of, networks_with, normal_host
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::ffff:10.0.0.1", "::FFFF:a00:1"])
 def test_an_address_has_one_form(host: str) -> None:
     assert normal_host(host) == "10.0.0.1"
     assert network_of(host) == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("written", "normal"),
+    [
+        ("10.0.0.7/24", "10.0.0.0/24"),
+        ("10.0.0.0/08", "10.0.0.0/8"),
+        ("::ffff:10.0.0.9/120", "10.0.0.0/24"),
+        ("2001:DB8::1/32", "2001:db8::/32"),
+        ("10.0.0.0/33", "10.0.0.0/33"),
+        ("10.0.0.0/255.0.0.0", "10.0.0.0/255.0.0.0"),
+    ],
+)
+def test_a_network_has_one_form(written: str, normal: str) -> None:
+    assert normal_host(written) == normal
+
+
+def test_the_networks_of_an_address_are_those_of_the_lengths() -> None:
+    assert networks_with("10.1.2.3", [0, 8, 32, 33]) == ["0.0.0.0/0", "10.0.0.0/8", "10.1.2.3/32"]
+    assert networks_with("::ffff:10.1.2.3", [8]) == ["10.0.0.0/8"]
+    assert networks_with("fe80::1%eth0", [10, 128]) == ["fe80::/10", "fe80::1/128"]
+    assert networks_with("nowhere", [8]) == []
 
 
 @pytest.mark.parametrize("host", ["2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff", "2001:DB8:0::1%eth0"])

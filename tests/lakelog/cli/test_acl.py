@@ -160,7 +160,10 @@ def test_what_makes_a_producer_is_deleted_and_nothing_else(run: Run, data: str) 
         ("--topic t", "an ACL is for a principal; add --allow-principal or --deny-principal"),
         ("--topic t --allow-host ::1", "--allow-host is for --allow-principal; add one, as User:* for all"),
         ("--topic t --allow-principal ann", "is neither User:<name> nor Group:<name>; write it so"),
-        ("--topic t --allow-principal User:ann --allow-host home", "the host 'home' is no IP address"),
+        (
+            "--topic t --allow-principal User:ann --allow-host home",
+            "the host 'home' is neither an IP address",
+        ),
         (
             "--topic t --allow-principal User:ann --operation Reed",
             "--operation 'Reed' is not known; use one of",

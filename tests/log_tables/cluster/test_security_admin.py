@@ -19,12 +19,12 @@ from log_tables.cluster.access_record import (
 from log_tables.cluster.admin.security_admin import (
     add_acls,
     add_super_user,
+    alter_quotas,
     disable_security,
     enable_security,
     remove_acls,
     remove_quota,
     remove_super_user,
-    set_quota,
 )
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
@@ -106,8 +106,8 @@ def test_only_a_user_can_be_a_super_user(cluster: Cluster, principal: str) -> No
 def test_rates_are_set_and_removed_and_others_stay(cluster: Cluster) -> None:
     log = cluster.metadata_log
     for entity, rate in (("User:ann", 1.0), ("Group:ops", 2.0), ("<default>", 3.0), ("User:ann", 4.0)):
-        set_quota(log, entity, {"request_rate": rate})
-    set_quota(log, "User:ann", {"request_rate": 4.0})
+        alter_quotas(log, {entity: {"request_rate": rate}})
+    alter_quotas(log, {"User:ann": {"request_rate": 4.0}})
     remove_quota(log, "Group:ops")
     assert rules(cluster).quotas == {
         "User:ann": Quota(request_rate=4.0),
@@ -117,8 +117,8 @@ def test_rates_are_set_and_removed_and_others_stay(cluster: Cluster) -> None:
     with pytest.raises(NotFound, match="'Group:ops' has no quota"):
         remove_quota(log, "Group:ops")
     with pytest.raises(InvalidArgument, match="neither User:NAME nor Group:NAME"):
-        set_quota(log, "ann", {"request_rate": 1.0})
-    set_quota(log, "User:ann", {"producer_byte_rate": 9.0})
+        alter_quotas(log, {"ann": {"request_rate": 1.0}})
+    alter_quotas(log, {"User:ann": {"producer_byte_rate": 9.0}})
     assert rules(cluster).quotas["User:ann"] == Quota(producer_byte_rate=9.0, request_rate=4.0)
     with pytest.raises(NotFound, match="has no consumer_byte_rate"):
         remove_quota(log, "User:ann", ["request_rate", "consumer_byte_rate"])
@@ -255,7 +255,7 @@ def test_a_copy_of_a_root_has_its_rules(tmp_path: Path, clock: ManualClock) -> N
     cluster = Cluster.open(open_store(tmp_path / "here"), clock)
     add_super_user(cluster.metadata_log, "User:ann")
     add_acls(cluster.metadata_log, [READ])
-    set_quota(cluster.metadata_log, "<default>", {"request_rate": 1.0})
+    alter_quotas(cluster.metadata_log, {"<default>": {"request_rate": 1.0}})
     enable_security(cluster.metadata_log)
     copy_root(cluster.store, open_store(tmp_path / "copy"), clock)
     copy = Cluster.open(open_store(tmp_path / "copy"), clock, create=False)

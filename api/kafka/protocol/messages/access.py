@@ -1,7 +1,5 @@
 """Who may do what: ACLs (KIP-140, KIP-290), quotas of clients (KIP-546), users of SCRAM (KIP-554)."""
 
-from typing import Annotated
-
 from api.kafka.protocol.notation import Float64, Int8, Int16, Int32, Message, Struct, Versions
 
 

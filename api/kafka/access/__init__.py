@@ -1,0 +1,1 @@
+"""Kafka's APIs of ACLs, quotas and users."""

@@ -1,0 +1,1 @@
+"""Topics and settings over Kafka's protocol."""
