@@ -13,9 +13,10 @@ from typing import NamedTuple
 from api.kafka.access.acls import create_acls, delete_acls, describe_acls
 from api.kafka.access.quotas import alter_client_quotas, describe_client_quotas
 from api.kafka.access.users import alter_user_scram_credentials, describe_user_scram_credentials
-from api.kafka.clients.client import Client, SaslSession
+from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door, Handler
 from api.kafka.clients.errors import ErrorCode
+from api.kafka.clients.sasl import SaslSession
 from api.kafka.groups.committed import offset_commit, offset_delete, offset_fetch
 from api.kafka.groups.group_admin import delete_groups, describe_groups, list_groups
 from api.kafka.groups.members import (
@@ -136,7 +137,7 @@ async def sasl_handshake(
     """After version 0 the messages are frames of their own, and there is no login again."""
     offered = client.access.sasl_mechanisms
     code = ErrorCode.NONE
-    if client.sasl is not None or (version == 0 and client.context is not None):
+    if client.sasl is not None or (version == 0 and client.by_sasl):
         code = ErrorCode.ILLEGAL_SASL_STATE
     elif request.mechanism not in offered:
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM

@@ -212,9 +212,8 @@ def _handshakes(
 
 def check_exposure(settings: Settings) -> None:
     """Raise InvalidConfig for a gateway that other machines would reach, at any of its doors, and that
-    authenticates nobody, unless it is to be insecure; and for one whose Kafka clients could not log in.
+    authenticates nobody, unless it is to be insecure.
     """
-    _check_kafka_login(settings)
     if settings.authentication_methods:
         return
     hosts = {"host": settings.host}
@@ -229,16 +228,6 @@ def check_exposure(settings: Settings) -> None:
                 "authentication; set authentication_methods, such as api-key, or start it with --insecure"
             )
         _log.warning("whoever reaches %s may do everything: this gateway is insecure", host)
-
-
-def _check_kafka_login(settings: Settings) -> None:
-    """Raise InvalidConfig for a listener of Kafka's clients by which none of them could log in."""
-    methods = settings.authentication_methods
-    if settings.kafka_listener and methods and not {"api-key", "scram"} & set(methods):
-        raise InvalidConfig(
-            f"authentication_methods = {','.join(methods)!r} has no key and no password, by which Kafka's "
-            "clients log in; add api-key or scram, or leave out kafka_listener"
-        )
 
 
 def scheme_of(settings: Settings) -> str:

@@ -135,6 +135,10 @@ class Access:
         """By which connections can log in; none at an open gateway."""
         return () if self.authenticator is None else self.authenticator.sasl_mechanisms
 
+    def certified(self, certificate: bytes | None) -> Login | None:
+        """The login of a connection by its client's certificate (DER); None where that lets nobody in."""
+        return None if self.authenticator is None else self.authenticator.certified(certificate)
+
     def holds(self, login: Login | None) -> bool:
         """Whether what has let in a connection still does: its login, or that nobody needs one."""
         if self.authenticator is None or login is None:

@@ -1,8 +1,4 @@
-"""The client of one connection: how it logs in, who it is, and what it may do.
-
-By SASL it logs in with PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. PLAIN brings what HTTP Basic does: the name and
-password of a user, or the id and secret of an API key.
-"""
+"""The client of one connection: how it logs in, who it is, and what it may do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,17 +6,17 @@ from math import ceil
 
 from api.kafka.clients.errors import error_code
 from api.kafka.clients.read_ahead import ReadAhead
+from api.kafka.clients.sasl import SaslSession
 from api.kafka.clients.seldom import Seldom
 from coordinator.access.access import Access
-from coordinator.access.authentication.authenticator import PLAIN, Login, basic_header
-from coordinator.access.authentication.scram_server import ScramServer
+from coordinator.access.authentication.authenticator import Login
 from coordinator.access.caller import Caller
 from coordinator.access.pending_requests import PendingCount
 from coordinator.access.principal import ANONYMOUS, Principal, RequestContext
 from coordinator.access.quota_manager import DELAY_MAX_S, QuotaKind
 from ingest.buffer import Room
 from log_tables.cluster.acl import CLUSTER_NAME, TOPIC_OPERATIONS, Operation, ResourceType
-from log_tables.errors import AuthenticationFailed, QuotaReached
+from log_tables.errors import AuthenticationFailed
 from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, KAFKA_NAMES_MAX
 
 FETCH_QUOTA_S = 10
@@ -61,81 +57,15 @@ _OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
     ),
 }
 
-_WRONG = "the name or the password is not right; check them"
-
-
-class SaslSession:
-    """The messages of one login by SASL. `raw` says that each is a frame of its own (SaslHandshake 0)."""
-
-    def __init__(self, access: Access, mechanism: str, host: str, raw: bool) -> None:
-        """`mechanism` is one that `access` offers; the client is at `host`."""
-        assert access.authenticator is not None
-        self.raw = raw
-        self._access, self._host, self._authenticator = access, host, access.authenticator
-        self._scram: ScramServer | None = None
-        if mechanism != PLAIN:
-            self._scram = self._authenticator.scram_server(mechanism, host)
-        self._proven: Login | None = None
-        self._is_begun = False
-
-    async def answer(self, message: bytes) -> tuple[bytes, Login | None]:
-        """The answer to a message, and the login after the last one.
-
-        Raises AuthenticationFailed and QuotaReached, which are audited, and Retriable.
-        """
-        if self._scram is None:
-            return b"", await self._plain(message)
-        try:
-            return self._proof(self._scram, message)
-        except (AuthenticationFailed, QuotaReached) as error:
-            self._access.note_refused_name(self._scram.name, self._host, error)
-            raise
-
-    async def _plain(self, message: bytes) -> Login:
-        header = _basic(message)
-        try:
-            if header is None:
-                raise AuthenticationFailed(_WRONG)
-            await self._access.verify(header, None, self._host)
-            login = self._authenticator.login(header)
-            if login is None:
-                raise AuthenticationFailed(_WRONG)
-        except (AuthenticationFailed, QuotaReached) as error:
-            self._access.note_refusal(header, self._host, error)
-            raise
-        return login
-
-    def _proof(self, scram: ScramServer, message: bytes) -> tuple[bytes, Login | None]:
-        if not self._is_begun:
-            self._is_begun = True
-            return scram.first(message), None
-        answer = scram.final(message)
-        assert scram.user is not None
-        return answer, self._authenticator.login_of(scram.user)
-
-
-def _basic(message: bytes) -> bytes | None:
-    """A message of PLAIN as a header of Basic: authorization id, name, password (RFC 4616).
-
-    None for what is no such message; nobody acts for somebody else.
-    """
-    try:
-        parts = bytes(message).decode().split("\0")
-    except UnicodeDecodeError:
-        return None
-    if len(parts) != 3 or parts[0] not in ("", parts[1]):
-        return None
-    return basic_header(parts[1], parts[2])
-
 
 @dataclass(slots=True, eq=False)
 class Client:
     """`id` is what the client calls itself; `known` is None until it is authenticated.
 
     `room` is what its answers hold until the connection has taken them, `ahead` are records that it may ask
-    for next. `sasl` is a login that is under way, `login` the last one. The connection of a client that
-    `is_ending` closes after its next answer. `sent_on` has the partitions, by the id of their topic, for
-    which it was sent to a gateway of its own rack.
+    for next. `sasl` is a login that is under way, `login` the last one, which at first may be that of a
+    certificate. The connection of a client that `is_ending` closes after its next answer. `sent_on` has the
+    partitions, by the id of their topic, for which it was sent to a gateway of its own rack.
     """
 
     access: Access
@@ -152,6 +82,8 @@ class Client:
     def __post_init__(self) -> None:
         if self.access.is_open:
             self.known = self._caller(ANONYMOUS)
+        elif self.login is not None:
+            self.known = self._caller(self.login.principal)
 
     @property
     def caller(self) -> Caller:
@@ -167,15 +99,21 @@ class Client:
     async def authenticate(self, session: SaslSession, message: bytes) -> bytes:
         """The answer to a message of a login; with the last one the client is authenticated.
 
-        Raises AuthenticationFailed, also for another principal than before; QuotaReached, Retriable.
+        Raises AuthenticationFailed, also for another principal than before; QuotaReached, Retriable. A
+        certificate is no login before: as over HTTP, another credential goes first.
         """
         answer, login = await session.answer(message)
         if login is not None:
             self.sasl = None
-            if self.login is not None and self.login.principal != login.principal:
+            if self.login is not None and self.by_sasl and self.login.principal.name != login.principal.name:
                 raise AuthenticationFailed("a connection keeps its principal; make another connection")
             self.login, self.known = login, self._caller(login.principal)
         return answer
+
+    @property
+    def by_sasl(self) -> bool:
+        """Whether it has logged in by SASL."""
+        return self.login is not None and self.login.record is not None
 
     def _caller(self, principal: Principal) -> Caller:
         return Caller(self.access, RequestContext(principal, self.host), error_code)

@@ -50,7 +50,9 @@ class Connection(asyncio.Protocol):
         here = self._door.here
         answers = self._door.answers
         ahead = ReadAhead(answers, str(peer), self._door.records)
-        self._client = Client(here.access, host, answers.room(str(peer)), ahead)
+        certificate = _certificate(self._transport)
+        login = here.access.certified(certificate)
+        self._client = Client(here.access, host, answers.room(str(peer)), ahead, login=login)
         self._reader = FrameReader(here.buffer, share, self._made_at)
         self._writer = AnswerWriter(self._transport, share, self._client.room, self._made_at)
         self._requests = RequestLine(
@@ -58,7 +60,7 @@ class Connection(asyncio.Protocol):
         )
         if not self._connections.add(self, host):
             self._transport.abort()
-        elif here.settings.ssl_client_auth == "required" and not _shows_certificate(self._transport):
+        elif here.settings.ssl_client_auth == "required" and certificate is None:
             self._writer.refuse("this gateway wants a certificate of its clients")
 
     @property
@@ -105,11 +107,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def _sizes(self) -> range:
+        session = self._client.sasl
+        least = 1 if session is not None and session.raw else FRAME_MIN_BYTES
         if not self.is_authenticated:
-            session = self._client.sasl
-            least = 1 if session is not None and session.raw else FRAME_MIN_BYTES
             return range(least, LOGIN_FRAME_MAX_BYTES + 1)
-        return range(FRAME_MIN_BYTES, int(self._door.here.settings.max_request_bytes) + 1)
+        return range(least, int(self._door.here.settings.max_request_bytes) + 1)
 
     def _is_too_large(self) -> bool:
         """Whether a request begins that is larger than any is that brings no records."""
@@ -228,7 +230,8 @@ class Connection(asyncio.Protocol):
         self._connections.leave(self)
 
 
-def _shows_certificate(transport: asyncio.Transport) -> bool:
-    """Whether the client has shown a certificate, which the handshake has verified."""
+def _certificate(transport: asyncio.Transport) -> bytes | None:
+    """The certificate (DER) that the client has shown, which the handshake has verified; None without one."""
     connection = transport.get_extra_info("ssl_object")
-    return connection is not None and connection.getpeercert(binary_form=True) is not None
+    found: bytes | None = None if connection is None else connection.getpeercert(binary_form=True)
+    return found

@@ -179,7 +179,7 @@ class RequestLine:
         """
         rule = RULES.get(header.api_key)
         if self._client.context is None and (rule is None or not rule.is_public):
-            raise Malformed(f"API {header.api_key} came before SaslAuthenticate")
+            raise Malformed(f"API {header.api_key} came before a login")
         if self._door.here.access.is_shut or not self._client.is_let_in:
             raise Malformed(REVOKED)
         return rule

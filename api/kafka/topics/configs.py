@@ -24,6 +24,7 @@ from api.kafka.protocol.messages.configs import (
 from ingest.settings import Settings
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
+from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.cluster.setting import WITHOUT_EFFECT, Columns, ListSetting, Ratio, Setting
 from log_tables.errors import AuthorizationFailed, BufferFull, LakelogError, UnknownTopic
 from log_tables.limits import KAFKA_RESOURCES_MAX, KIB
@@ -115,7 +116,7 @@ def _advertised(settings: Settings) -> str:
     """As Kafka writes an address: with the protocol of security that clients use there."""
     if not settings.kafka_advertised_listener:
         return ""
-    words = ["SASL"] if settings.authentication_methods else []
+    words = ["SASL"] if {*settings.authentication_methods} - {AuthenticationMethod.MTLS} else []
     words.append("SSL" if settings.ssl_certfile else "PLAINTEXT")
     return f"{'_'.join(words)}://{settings.kafka_advertised_listener}"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from coordinator.access.authentication.api_key import is_like_key, right_key
-from coordinator.access.authentication.certificate import PrincipalMappingRules
+from coordinator.access.authentication.certificate import PrincipalMappingRules, subject
 from coordinator.access.authentication.password_verifier import PasswordVerifier
 from coordinator.access.authentication.scram import MECHANISMS, ScramUsers
 from coordinator.access.authentication.scram_server import ScramServer
@@ -25,7 +25,7 @@ from log_tables.cluster.credential import ApiKeyRecord, AuthenticationMethod, Sc
 from log_tables.errors import AuthenticationFailed
 
 if TYPE_CHECKING:  # it loads the libraries of tokens, which most gateways do not need
-    from coordinator.access.authentication.jwt_verifier import JwtVerifier
+    from coordinator.access.authentication.jwt_verifier import JwtVerifier, VerifiedToken
 
 HEADER_MAX_BYTES = 16_384
 """Of `Authorization`: tokens with very many groups have some kilobytes."""
@@ -37,6 +37,9 @@ NONCE_DIGITS = 48
 PLAIN = "PLAIN"
 """The mechanism of SASL that sends the password itself (RFC 4616)."""
 
+OAUTHBEARER = "OAUTHBEARER"
+"""The mechanism of SASL that sends a token (RFC 7628, KIP-255)."""
+
 CACHED_MAX = 10_000
 """Right answers that are kept: a few megabytes."""
 
@@ -45,19 +48,19 @@ _WRONG = "the credential is not right, or no longer; check it, or ask an adminis
 
 
 class _CacheEntry(msgspec.Struct, frozen=True):
-    """A right answer, which holds while its user is the same, or until its token ends or other keys come."""
+    """A right answer, which holds while its user is the same, or its token is right."""
 
     principal: Principal
-    user: ScramUserRecord | None = None
-    keys: object = None
-    expires_ms: int = 0
+    record: "ScramUserRecord | VerifiedToken"
 
 
 class Login(msgspec.Struct, frozen=True):
-    """The principal of a connection, and the record that it is let in by for as long as that holds."""
+    """The principal of a connection, and the record that it is let in by for as long as that holds. None is a
+    certificate, which the handshake has verified.
+    """
 
     principal: Principal
-    record: ApiKeyRecord | ScramUserRecord
+    record: "ApiKeyRecord | ScramUserRecord | VerifiedToken | None"
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
@@ -105,11 +108,11 @@ class Authenticator:
             self.counts[AuthenticationMethod.API_KEY] += 1
             return Principal(key.principal)
         right = self._right.get(self._digest(header))
-        return self._counted(right) if right is not None and self._holds(right) else None
+        return self._counted(right) if right is not None and self._holds(right.record) else None
 
     def _counted(self, right: _CacheEntry) -> Principal:
-        method = AuthenticationMethod.OIDC if right.user is None else AuthenticationMethod.SCRAM
-        self.counts[method] += 1
+        by_password = isinstance(right.record, ScramUserRecord)
+        self.counts[AuthenticationMethod.SCRAM if by_password else AuthenticationMethod.OIDC] += 1
         return right.principal
 
     def is_slow(self, header: bytes | None) -> bool:
@@ -133,20 +136,28 @@ class Authenticator:
 
     @property
     def sasl_mechanisms(self) -> tuple[str, ...]:
-        """By which a connection can log in: PLAIN brings what HTTP Basic does."""
+        """By which a connection can log in: PLAIN brings what Basic does, OAUTHBEARER what Bearer does."""
         with_secret = {AuthenticationMethod.API_KEY, AuthenticationMethod.SCRAM} & self._methods
         scram = tuple(MECHANISMS) if AuthenticationMethod.SCRAM in self._methods else ()
-        return (*((PLAIN,) if with_secret else ()), *scram)
+        bearer = (OAUTHBEARER,) if AuthenticationMethod.OIDC in self._methods else ()
+        return (*((PLAIN,) if with_secret else ()), *scram, *bearer)
 
     def login(self, header: bytes) -> Login | None:
-        """The login by a header of Basic that is right; None if it has to be verified."""
+        """The login by a header that is right; None if it has to be verified."""
         key = self._key_of(header)
         if key is not None:
             return Login(Principal(key.principal), key)
         right = self._right.get(self._digest(header))
-        if right is None or right.user is None or not self._holds(right):
+        return (
+            None if right is None or not self._holds(right.record) else Login(right.principal, right.record)
+        )
+
+    def certified(self, certificate: bytes | None) -> Login | None:
+        """The login of a connection whose client has shown this certificate (DER); None if it is nobody's."""
+        if certificate is None or AuthenticationMethod.MTLS not in self._methods:
             return None
-        return Login(right.principal, right.user)
+        principal = self._of_certificate(subject(certificate))
+        return None if principal is None else Login(principal, None)
 
     def login_of(self, user: ScramUserRecord) -> Login:
         """The login of a user who has proven by SCRAM that it knows its password."""
@@ -156,8 +167,10 @@ class Authenticator:
     def holds(self, login: Login) -> bool:
         """Whether nobody has revoked or changed the record of `login`, and it has not expired."""
         record = login.record
-        if isinstance(record, ScramUserRecord):
-            return self._snapshot.users.get(record.name) == record
+        if record is None:
+            return True
+        if not isinstance(record, ApiKeyRecord):
+            return self._holds(record)
         now_ms = self._clock.now_ms()
         if self._snapshot.keys.get(record.id) != record or _left_ms(record, now_ms) == 0:
             return False
@@ -165,9 +178,15 @@ class Authenticator:
         return True
 
     def lifetime_ms(self, login: Login) -> int | None:
-        """Until `login` expires by itself; None if it does not."""
-        record = login.record
-        return None if isinstance(record, ScramUserRecord) else _left_ms(record, self._clock.now_ms())
+        """Until `login` expires by itself; None if it does not. Of a token until its `exp`: it is taken for a
+        little longer, as clocks differ, but a client should have logged in again by then.
+        """
+        record, now_ms = login.record, self._clock.now_ms()
+        if record is None or isinstance(record, ScramUserRecord):
+            return None
+        return (
+            _left_ms(record, now_ms) if isinstance(record, ApiKeyRecord) else max(1, record.exp_ms - now_ms)
+        )
 
     def scram_server(self, mechanism: str, address: str) -> ScramServer:
         """The server's side of SASL with a client at `address`. Raises AuthenticationFailed."""
@@ -208,11 +227,11 @@ class Authenticator:
         self.counts[AuthenticationMethod.MTLS] += 1
         return Principal(USER + name)
 
-    def _holds(self, right: _CacheEntry) -> bool:
-        if right.user is not None:
-            return self._snapshot.users.get(right.user.name) == right.user
+    def _holds(self, record: "ScramUserRecord | VerifiedToken") -> bool:
+        if isinstance(record, ScramUserRecord):
+            return self._snapshot.users.get(record.name) == record
         assert self._jwt is not None
-        return right.keys is self._jwt.jwks.keys and self._clock.now_ms() < right.expires_ms
+        return self._jwt.holds(record)
 
     def _verified(self, header: bytes, address: str) -> Principal | None:
         token, pair = self._token(header), self._password(header)
@@ -245,9 +264,7 @@ class Authenticator:
     def _of_token(self, token: bytes) -> _CacheEntry | None:
         assert self._jwt is not None
         verified = self._jwt.verified(token)
-        if verified is None:
-            return None
-        return _CacheEntry(verified.principal, None, verified.keys, verified.expires_ms)
+        return None if verified is None else _CacheEntry(verified.principal, verified)
 
     def _of_password(self, name: str, password: str, address: str) -> _CacheEntry | None:
         user = self._passwords.verified(self._snapshot.users, name, password, address)

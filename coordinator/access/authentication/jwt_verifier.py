@@ -49,7 +49,7 @@ class Jwks:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The keys as of the last fetch: the same object until another document comes."""
+        """The keys as of the last fetch: a key stays the same object in all documents that have it."""
         return self._keys
 
     def refresh(self) -> None:
@@ -117,10 +117,14 @@ class Jwks:
             return
         listed = parsed.get("keys") if isinstance(parsed, dict) else None
         keys = map(_imported, listed) if isinstance(listed, list) else ()
-        usable = tuple(key for key in keys if key is not None)
+        usable = tuple(self._known(key) for key in keys if key is not None)
         if not usable:
             raise Damaged("the JWKS document has no key that can be used; check oidc_jwks_url")
         self._document, self._keys = parsed, usable
+
+    def _known(self, key: Key) -> Key:
+        """The object of this key that there is already, or `key`."""
+        return next((known for known in self._keys if known.as_dict() == key.as_dict()), key)
 
 
 def _parsed(document: bytes) -> object:
@@ -174,13 +178,14 @@ class OidcSettings(msgspec.Struct, frozen=True):
 
 
 class VerifiedToken(msgspec.Struct, frozen=True):
-    """The principal of a token, the end of its validity in milliseconds since 1970 UTC, and the keys of the
-    provider among which the right one was.
+    """The principal of a token, its `exp`, the later time until which it is taken, both in milliseconds since
+    1970 UTC, and the key of the provider that has signed it.
     """
 
     principal: Principal
+    exp_ms: int
     expires_ms: int
-    keys: tuple[Key, ...]
+    key: Key
 
 
 class JwtVerifier:
@@ -219,7 +224,7 @@ class JwtVerifier:
         for key in found:
             try:
                 if key in keys and validate_compact(signature, key, registry=self._registry):
-                    return self._read(json.loads(signature.payload or b""), keys)
+                    return self._read(json.loads(signature.payload or b""), key)
             except (JoseError, ValueError, TypeError, OverflowError, RecursionError):
                 continue
         return None
@@ -237,7 +242,11 @@ class JwtVerifier:
         right = isinstance(kind, str) and kind.lower() in _TYPES and isinstance(kid, str | None)
         return signature if right and "crit" not in head else None
 
-    def _read(self, claims: Any, keys: tuple[Key, ...]) -> VerifiedToken | None:
+    def holds(self, token: VerifiedToken) -> bool:
+        """Whether a token is right still: until it expires, or the provider withdraws its key."""
+        return self._clock.now_ms() < token.expires_ms and token.key in self.jwks.keys
+
+    def _read(self, claims: Any, key: Key) -> VerifiedToken | None:
         """Raises JoseError or an error of Python for claims that are not right."""
         if not isinstance(claims, dict) or "cnf" in claims:
             return None  # one for a client with a key of its own (RFC 7800), which a bearer does not show
@@ -255,4 +264,5 @@ class JwtVerifier:
         if not is_name(name) or not isinstance(listed, list) or not all(map(is_name, listed)):
             return None
         principal = Principal(USER + name, tuple(GROUP + group for group in listed))
-        return VerifiedToken(principal, int((claims["exp"] + skew_s) * 1000), keys)
+        exp_ms = int(claims["exp"] * 1000)
+        return VerifiedToken(principal, exp_ms, exp_ms + skew_s * 1000, key)

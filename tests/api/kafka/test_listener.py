@@ -147,13 +147,6 @@ def test_a_loopback_address_may_be_open(address: str, tmp_path: Path) -> None:
     check_exposure(Settings.model_validate({"data": str(tmp_path), "kafka_listener": address}))
 
 
-def test_clients_must_be_able_to_log_in(tmp_path: Path) -> None:
-    given = {"data": str(tmp_path), "kafka_listener": "127.0.0.1:0", "authentication_methods": "oidc"}
-    oidc = {"oidc_issuer": "https://id.example", "oidc_audience": "lakelog"}
-    with pytest.raises(InvalidConfig, match="api-key or scram"):
-        check_exposure(Settings.model_validate({**given, **oidc}))
-
-
 def test_what_came_with_acks_0_is_appended_before_a_gateway_ends(tmp_path: Path) -> None:
     """Batches of a client that has left, and that still wait for room, are appended, too."""
     with kafka_served(tmp_path) as here:

@@ -42,7 +42,9 @@ class Held:
         self.bob = new_scram_user("bob", "canary:π", clock, ITERATIONS_MIN)
         self.provider = Provider(clock)
         self.jwks = Jwks(self.provider.fetch, clock)
-        tokens = JwtVerifier(OidcSettings(ISSUER, AUDIENCE), self.jwks, clock)
+        oidc = OidcSettings(ISSUER, AUDIENCE)
+        self.skew_ms = oidc.clock_skew_ms
+        tokens = JwtVerifier(oidc, self.jwks, clock)
         self.by = Authenticator(methods or ALL, *self.held(), tokens, PrincipalMappingRules(RULES), clock)
 
     def held(self) -> tuple[dict[str, ApiKeyRecord], dict[str, ScramUserRecord]]:
@@ -89,6 +91,39 @@ def test_a_token_is_taken_as_bearer_and_then_known_until_it_ends(held: Held) -> 
     assert held.by.known(header, None) == principal
     held.clock.advance(90_000)
     assert held.is_refused(header)
+
+
+def test_a_login_by_a_token_holds_while_the_provider_adds_keys_and_until_it_ends(held: Held) -> None:
+    begun_ms, exp_s = held.clock.now_ms(), held.clock.now_ms() // 1000 + 1_000
+    header = b"Bearer " + held.provider.token(groups=["crew"], exp=exp_s)
+    assert held.by.login(header) is None
+    held.verify(header)
+    login = held.by.login(header)
+    assert login is not None
+    assert login.principal == Principal("User:ann", ("Group:crew",))
+    assert held.by.lifetime_ms(login) == exp_s * 1000 - begun_ms
+    held.provider.keys = [*held.provider.keys, key("RSA", "third")]
+    held.clock.advance(round(REFRESH_S * 1000))
+    held.by.refresh_keys()
+    assert held.by.holds(login)
+    assert held.by.known(header, None) == login.principal
+    held.clock.advance(exp_s * 1000 - held.clock.now_ms() + held.skew_ms - 1)
+    assert held.by.holds(login)
+    assert held.by.lifetime_ms(login) == 1  # the client is late
+    held.clock.advance(1)
+    assert not held.by.holds(login)
+
+
+def test_a_login_by_a_token_ends_with_the_key_that_signed_it(held: Held) -> None:
+    header = b"Bearer " + held.provider.token(exp=held.clock.now_ms() // 1000 + 100_000)
+    held.verify(header)
+    login = held.by.login(header)
+    assert login is not None
+    held.provider.keys = [key("RSA", "third")]
+    held.clock.advance(round(REFRESH_S * 1000))
+    held.by.refresh_keys()
+    assert not held.by.holds(login)
+    assert held.by.login(header) is None
 
 
 def test_a_token_ends_with_the_key_that_signed_it(held: Held) -> None:

@@ -219,11 +219,13 @@ def test_a_token_ends_at_its_end(provider: Provider) -> None:
     by, token = verifier(provider), provider.token()
     verified = by.verified(token)
     assert verified is not None
-    assert verified.expires_ms == (provider.claims()["exp"] + SKEW_S) * 1000
+    assert verified.exp_ms == provider.claims()["exp"] * 1000
+    assert verified.expires_ms == verified.exp_ms + SKEW_S * 1000
     provider.clock.advance(verified.expires_ms - provider.clock.now_ms() - 1)
     assert by.verified(token) == verified
-    assert verified.keys is by.jwks.keys
+    assert by.holds(verified)
     provider.clock.advance(1)
+    assert not by.holds(verified)
     assert by.verified(token) is None
 
 
