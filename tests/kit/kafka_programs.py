@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from typing import IO
 
 import pytest
@@ -24,9 +25,11 @@ def kcat(*arguments: str, given: str | bytes = b"") -> bytes:
     return _output(["kcat", *arguments], given)
 
 
-def kafka_tool(name: str, *arguments: str, given: str | bytes = b"") -> str:
+def kafka_tool(
+    name: str, *arguments: str, given: str | bytes = b"", properties: Mapping[str, str] = {}
+) -> str:
     """Run a tool of Apache Kafka, a class by its name; returns what it prints. Fails where the tool does."""
-    return _output(tool_command(name, *arguments), given).decode()
+    return _output(tool_command(name, *arguments, properties=properties), given).decode()
 
 
 def refused_tool(name: str, *arguments: str) -> str:
@@ -37,12 +40,15 @@ def refused_tool(name: str, *arguments: str) -> str:
     return said
 
 
-def tool_command(name: str, *arguments: str) -> list[str]:
-    """The command of a tool of Apache Kafka: a class of the package of most tools, or by its full name."""
+def tool_command(name: str, *arguments: str, properties: Mapping[str, str] = {}) -> list[str]:
+    """The command of a tool of Apache Kafka: a class of the package of most tools, or by its full name.
+    `properties` are those of its JVM.
+    """
     if not JARS.exists():
         pytest.skip("no jars of Kafka: `make setup` fetches them")
     java, full = java_home() / "bin" / "java", name if "kafka." in name else f"{TOOLS}.{name}"
-    return [str(java), *_QUICK_JVM, "-cp", f"{JARS}/*", full, *arguments]
+    given = [f"-D{key}={value}" for key, value in properties.items()]
+    return [str(java), *_QUICK_JVM, *given, "-cp", f"{JARS}/*", full, *arguments]
 
 
 def start_tool(name: str, *arguments: str, output: IO[bytes]) -> "subprocess.Popen[bytes]":

@@ -39,6 +39,9 @@ RUN = [
     ("LeaderElectionCommand", "--election-type preferred --all-topic-partitions", ""),
     ("LeaderElectionCommand", "--election-type unclean --topic t --partition 1", "already elected"),
     ("FeatureCommand", "describe", ""),
+    ("AclCommand", "--list", ""),
+    (CONFIGS, "--describe --entity-type users", ""),
+    (CONFIGS, "--describe --entity-type ips", ""),
     ("ClientMetricsCommand", "--list", ""),
 ]
 """A tool, what it is told, and what it says."""
@@ -46,12 +49,10 @@ RUN = [
 PERFORMANCE = "--topic t --num-records 9 --record-size 9 --throughput -1 --transactional-id x"
 
 REFUSED = [
-    ("AclCommand", "--list", "does not support DESCRIBE_ACLS"),
     ("TransactionsCommand", "list", "does not support LIST_TRANSACTIONS"),
     ("TransactionsCommand", "find-hanging --broker-id 1", "does not support DESCRIBE_PRODUCERS"),
     ("TransactionsCommand", "describe --transactional-id x", "Transactional Id authorization failed"),
     ("ProducerPerformance", PERFORMANCE, "Transactional Id authorization failed"),
-    (CONFIGS, "--describe --entity-type users", "does not support DESCRIBE_CLIENT_QUOTAS"),
     (CONFIGS, "--describe --entity-type broker-loggers --entity-name 1", "have no settings here"),
     (
         CONFIGS,

@@ -41,7 +41,7 @@ _NOT_KEPT = {
 """Why there are no quotas of these entities, and what to do."""
 
 _RATES_NOT_KEPT = {
-    "request_percentage": "threads have no shares here; set request_rate, in requests a second",
+    "request_percentage": "threads have no shares; set request_rate, a second, by `lakelog quota set`",
     "connection_creation_rate": "set max_connections_per_ip where gateways are started",
 }
 """Quotas that Kafka has, and what stands for them here."""

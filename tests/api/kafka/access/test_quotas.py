@@ -163,7 +163,7 @@ def test_filters_find_what_kafkas_find(admin: Asker, secured: Secured) -> None:
         (
             {"user": "ann"},
             {"request_percentage": 5.0},
-            "request_percentage is not kept here: threads have no",
+            "request_percentage is not kept here: threads have",
         ),
         ({"user": "ann"}, {"consumer_rate": 5.0}, "there is no quota 'consumer_rate'"),
         ({"user": "ann"}, {"consumer_rate": None}, "there is no quota 'consumer_rate'"),
