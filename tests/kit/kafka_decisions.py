@@ -1,4 +1,4 @@
-"""What Kafka's authorizer decides, and its filters of ACLs find: `scripts/kafka_decisions.py` has asked."""
+"""Kafka's decisions by ACLs, and finds of its filters: `scripts/kafka_decisions.py` has asked its classes."""
 
 import gzip
 import json

@@ -58,7 +58,7 @@ class Provider:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Those of a gateway that takes its tokens."""
+        """The settings of a gateway that takes its tokens."""
         return {
             "authentication_methods": "oidc",
             "oidc_issuer": ISSUER,

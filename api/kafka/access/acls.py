@@ -1,6 +1,7 @@
 """DescribeAcls, CreateAcls and DeleteAcls: ACLs, and Kafka's filters of them (KIP-140, KIP-290, KIP-1276)."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from itertools import groupby
@@ -168,7 +169,7 @@ def _resources(acls: Iterable[Acl]) -> list[DescribeAclsResource]:
 async def create_acls(
     door: Door, client: Client, request: CreateAclsRequest, _version: int
 ) -> CreateAclsResponse:
-    """Those that can be kept are, all in one commit; each other one hears why it cannot."""
+    """All that can be kept are made in one commit; each other one hears why it cannot."""
     results = await in_thread(door, lambda: _created(door, client, request.creations))
     return CreateAclsResponse(results=results)
 
@@ -201,7 +202,7 @@ def _check_count(number: int, most: int, what: str) -> None:
 async def delete_acls(
     door: Door, client: Client, request: DeleteAclsRequest, _version: int
 ) -> DeleteAclsResponse:
-    """What any of the filters finds goes in one commit; each filter hears what it has found."""
+    """All that the filters find is deleted in one commit; each filter hears what it has found."""
 
     def delete() -> tuple[list[DeleteAclsFilterResult], list[list[Acl]]]:
         results = [DeleteAclsFilterResult(error_message=None) for _ in request.filters]
@@ -227,12 +228,12 @@ def _deleted(
 ) -> list[list[Acl]]:
     """The ACLs of each filter that are deleted; what is wrong with one stands in its result."""
     client.caller.check(Operation.ALTER, ResourceType.CLUSTER)
-    acls, found, left = access_changes.access_rules(door.here).acls, list[list[Acl]](), DELETED_MAX
+    acls, found, left = _AclIndex(access_changes.access_rules(door.here).acls), list[list[Acl]](), DELETED_MAX
     for number, (each, result) in enumerate(zip(filters, results, strict=True)):
         try:
             _check_count(number, FILTERS_MAX, "filters")
             wanted = filter_asked(each)
-            some = [] if wanted is None else sorted(filter(wanted.matches, acls))
+            some = [] if wanted is None else acls.matching(wanted)
             if len(some) > left:
                 message = f"one request deletes at most {DELETED_MAX} ACLs; name fewer by each filter"
                 raise Refusal(ErrorCode.POLICY_VIOLATION, message)
@@ -244,6 +245,29 @@ def _deleted(
     named = {acl for some in found for acl in some}
     gone = {*access_changes.delete_acls(door.here, client.caller, named.__contains__)} if named else set()
     return [[acl for acl in some if acl in gone] for some in found]
+
+
+class _AclIndex:
+    """ACLs by what most filters name, so that each is compared with few."""
+
+    def __init__(self, acls: Iterable[Acl]) -> None:
+        self._acls = sorted(acls)
+        self._by_name, self._by_principal = (
+            defaultdict[str, list[Acl]](list),
+            defaultdict[str, list[Acl]](list),
+        )
+        for acl in self._acls:
+            self._by_name[acl.resource_name].append(acl)
+            self._by_principal[acl.principal].append(acl)
+
+    def matching(self, wanted: AclFilter) -> list[Acl]:
+        """The ACLs that a filter finds, in order."""
+        among = self._acls
+        if wanted.principal is not None:
+            among = self._by_principal.get(wanted.principal, [])
+        if wanted.resource_name is not None and wanted.pattern_type is not PatternTypeFilter.MATCH:
+            among = min(among, self._by_name.get(wanted.resource_name, []), key=len)
+        return [*filter(wanted.matches, among)]
 
 
 def _matching(acl: Acl) -> DeleteAclsMatchingAcl:

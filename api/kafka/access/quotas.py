@@ -84,7 +84,7 @@ async def describe_client_quotas(
 
 
 def _described(quotas: Mapping[str, Quota]) -> Iterator[tuple[Names, Quota]]:
-    """Those of users, and the default."""
+    """Quotas of users, and the default."""
     for entity, quota in sorted(quotas.items()):
         if entity == DEFAULT_QUOTA:
             yield {_USER: None}, quota
@@ -133,7 +133,7 @@ def _matches(names: Names, exact: Names, specified: Collection[str], is_strict: 
 async def alter_client_quotas(
     door: Door, client: Client, request: AlterClientQuotasRequest, _version: int
 ) -> AlterClientQuotasResponse:
-    """What can be kept is, all in one commit; each other entity hears why it cannot."""
+    """All that can be kept is set in one commit; each other entity hears why it cannot."""
     altered = await in_thread(door, lambda: _alter(door, client, request))
     return AlterClientQuotasResponse(entries=altered)
 

@@ -167,7 +167,7 @@ def _check_user(door: Door, client: Client, name: str, count: int, users: int) -
 
 
 def _changed(asked: _Alteration) -> Mapping[str, ScramCredential | None]:
-    """What becomes of a mechanism. Raises Refusal, InvalidArgument."""
+    """The new credential of a mechanism, or None. Raises Refusal, InvalidArgument."""
     mechanism = _MECHANISMS.get(asked.mechanism)
     if mechanism is None:
         known = ", ".join(f"{number} ({name})" for number, name in _MECHANISMS.items())

@@ -6,6 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.access import (
@@ -25,6 +32,7 @@ from tests.kit.kafka import KafkaGateway, kafka_gateway
 from tests.kit.kafka_asking import Asker, asker
 from tests.kit.run_credential import is_secured
 from tests.kit.secured import Secured, acl
+from tests.kit.support import WAIT_S
 
 SHA_256, SHA_512 = 1, 2
 SALT = ZERO_UUID
@@ -194,6 +202,24 @@ def test_one_without_the_right_learns_and_changes_nothing(
         assert (answer.error_code, answer.results) == (denied, [])
         gone = ScramCredentialDeletion(name="bob", mechanism=9)
         assert {code for code, _ in alter(client, upsertion("ann"), gone).values()} == {denied}
+
+
+def test_librdkafka_makes_describes_and_removes_a_user(gateway: KafkaGateway, keys: dict[str, str]) -> None:
+    name, secret = keys["operator"].split(".")
+    plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    login = {"sasl.username": name, "sasl.password": secret}
+    admin = AdminClient({"bootstrap.servers": gateway.bootstrap, **plain, **login})
+    sha_512 = ScramMechanism.SCRAM_SHA_512
+    made = UserScramCredentialUpsertion(
+        "rd", ScramCredentialInfo(sha_512, 10_000), PASSWORD.encode(), b"salt"
+    )
+    admin.alter_user_scram_credentials([made])["rd"].result(WAIT_S)
+    assert logs_in(gateway, "rd", PASSWORD, "512")
+    (info,) = admin.describe_user_scram_credentials(["rd"])["rd"].result(WAIT_S).scram_credential_infos
+    assert (info.mechanism, info.iterations) == (sha_512, 10_000)
+    gone = UserScramCredentialDeletion("rd", sha_512)
+    admin.alter_user_scram_credentials([gone])["rd"].result(WAIT_S)
+    assert "rd" not in admin.describe_user_scram_credentials().result(WAIT_S)
 
 
 def test_a_setting_leaves_users_and_quotas_to_those_who_write_the_root(tmp_path: Path) -> None:
