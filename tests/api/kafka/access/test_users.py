@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -208,7 +208,7 @@ def test_librdkafka_makes_describes_and_removes_a_user(gateway: KafkaGateway, ke
     name, secret = keys["operator"].split(".")
     plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     login = {"sasl.username": name, "sasl.password": secret}
-    admin = AdminClient({"bootstrap.servers": gateway.bootstrap, **plain, **login})
+    admin: Any = AdminClient({"bootstrap.servers": gateway.bootstrap, **plain, **login})
     sha_512 = ScramMechanism.SCRAM_SHA_512
     made = UserScramCredentialUpsertion(
         "rd", ScramCredentialInfo(sha_512, 10_000), PASSWORD.encode(), b"salt"
