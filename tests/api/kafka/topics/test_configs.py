@@ -28,6 +28,14 @@ from tests.kit.kafka import KafkaGateway
 from tests.kit.kafka_asking import Asker
 
 
+CERTIFICATES = {
+    "ssl_certfile": "c",
+    "ssl_keyfile": "k",
+    "ssl_ca_certs": "a",
+    "ssl_client_auth": "requested",
+}
+
+
 def describe(
     asking: Asker,
     name: str,
@@ -102,6 +110,8 @@ def test_a_gateway_tells_its_own_settings(asking: Asker, kafka: KafkaGateway) ->
         ({"ssl_certfile": "c", "ssl_keyfile": "k"}, "SSL"),
         ({"authentication_methods": "scram"}, "SASL_PLAINTEXT"),
         ({"authentication_methods": "api-key", "ssl_certfile": "c", "ssl_keyfile": "k"}, "SASL_SSL"),
+        ({"authentication_methods": "mtls", **CERTIFICATES}, "SSL"),
+        ({"authentication_methods": "mtls,scram", **CERTIFICATES}, "SASL_SSL"),
     ],
 )
 def test_an_advertised_listener_has_its_protocol(more: dict[str, Any], protocol: str) -> None:
