@@ -27,7 +27,6 @@ from log_tables.cluster.setting import WITHOUT_EFFECT
 from tests.kit.kafka import KafkaGateway
 from tests.kit.kafka_asking import Asker
 
-
 CERTIFICATES = {
     "ssl_certfile": "c",
     "ssl_keyfile": "k",
