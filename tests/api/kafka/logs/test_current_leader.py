@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from api.kafka.clients.errors import ErrorCode
+from api.kafka.logs.list_offsets import OffsetSpec
 from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from api.kafka.protocol.messages.fetch import (
     FetchPartition,
@@ -16,6 +17,11 @@ from api.kafka.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
     PartitionData,
+)
+from api.kafka.protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
 )
 from api.kafka.protocol.messages.produce import (
     PartitionProduceData,
@@ -26,7 +32,7 @@ from api.kafka.protocol.messages.produce import (
 )
 from tests.kit.gateway import NEVER_MS
 from tests.kit.kafka import KafkaGateway, Sent, kafka_gateway, librdkafka_producer
-from tests.kit.kafka_asking import asker
+from tests.kit.kafka_asking import Asker, asker
 from tests.kit.record_batches import Sent as SentRecord
 from tests.kit.record_batches import kafka_python_batch
 from tests.kit.several import leaders
@@ -145,3 +151,22 @@ def test_the_leader_is_named_beside_the_success(late: Late) -> None:
 def test_who_reads_in_its_rack_hears_of_no_leader(late: Late) -> None:
     """It would go there, be sent back, and so on."""
     assert named(fetched(late.two, 16, "b").responses[0].partitions) == [None] * PARTITIONS
+
+
+def test_every_gateway_knows_the_end_of_what_was_acknowledged(late: Late) -> None:
+    """The leader tells it from memory, the other one looks."""
+    with asker(late.one.port) as one, asker(late.two.port) as two:
+        for _ in range(10):
+            made = produced(late.one).responses[0].partition_responses
+            ends = [each.base_offset + 1 for each in made]
+            assert [told(one, OffsetSpec.LATEST), told(two, OffsetSpec.LATEST)] == [ends, ends]
+        assert told(one, OffsetSpec.EARLIEST) == told(two, OffsetSpec.EARLIEST) == [0] * PARTITIONS
+
+
+def told(asking: Asker, spec: OffsetSpec) -> list[int]:
+    """The offset that a gateway tells of each partition."""
+    parts = [ListOffsetsPartition(partition_index=each, timestamp=spec) for each in range(PARTITIONS)]
+    answer = asking.ask(ListOffsetsRequest(topics=[ListOffsetsTopic(TOPIC, parts)]))
+    return [
+        each.offset for each in sorted(answer.topics[0].partitions, key=lambda each: each.partition_index)
+    ]
