@@ -177,6 +177,8 @@ class Settings(BaseSettings):
     group_max_session_timeout_ms: int = Field(default=1_800_000, ge=1)
     group_initial_rebalance_delay_ms: int = Field(default=500, ge=0)
     group_max_size: int = Field(default=1_000, ge=1)
+    group_consumer_session_timeout_ms: int = Field(default=45_000, ge=1)
+    group_consumer_heartbeat_interval_ms: int = Field(default=1_000, ge=1)
     consumer_instances_max: int = Field(default=5_000, ge=1)
     groups_max: int = Field(default=10_000, ge=1)
     offsets_retention_minutes: int = Field(default=7 * 24 * 60, ge=1)

@@ -7,7 +7,7 @@
     │   │   ├── InvalidValue  (the topic refuses what does not fit its declared columns)
     │   │   └── InvalidTimestamp (the topic refuses what is too old, or too far ahead)
     │   ├── InvalidConsumer   · InvalidSubscription
-    │   │   └── InvalidSessionTimeout
+    │   │   └── InvalidSessionTimeout · UnsupportedAssignor
     │   ├── OffsetMetadataTooLarge
     │   └── RecordTooLarge
     ├── AccessDenied          ask an administrator
@@ -27,6 +27,8 @@
     │   ├── StaleGeneration   · RetryKeyReused
     │   ├── RebalanceInProgress · MemberIdRequired (join the group, again)
     │   ├── FencedInstanceId  · InconsistentGroupProtocol
+    │   ├── FencedMemberEpoch · StaleMemberEpoch
+    │   ├── UnreleasedInstanceId
     │   ├── GroupSubscribedToTopic
     │   └── BrokerReplaced
     ├── Retriable             repeat the same request: nothing was done
@@ -289,6 +291,34 @@ class StaleGeneration(Conflict):
     """The assignment of the member has changed since the generation that it named. Details: `current`."""
 
     code = "stale_generation"
+
+
+class FencedMemberEpoch(Conflict):
+    """The member of a group has an epoch that its coordinator has not given it last (KIP-848). Details:
+    `current`.
+    """
+
+    code = "fenced_member_epoch"
+
+
+class StaleMemberEpoch(Conflict):
+    """The assignment of the member has changed since the epoch with which it asks for offsets (KIP-848).
+    Details: `current`.
+    """
+
+    code = "stale_member_epoch"
+
+
+class UnreleasedInstanceId(Conflict):
+    """Another member has the group instance id, and has not left (KIP-848)."""
+
+    code = "unreleased_instance_id"
+
+
+class UnsupportedAssignor(InvalidConsumer):
+    """The coordinator does not know the assignor that a member asks for (KIP-848)."""
+
+    code = "unsupported_assignor"
 
 
 class RebalanceInProgress(Conflict):

@@ -18,9 +18,9 @@ from api.kafka.clients.door import Door, Handler
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.clients.sasl import SaslSession
 from api.kafka.groups.committed import offset_commit, offset_delete, offset_fetch
+from api.kafka.groups.consumer_groups import consumer_group_describe, consumer_group_heartbeat
 from api.kafka.groups.group_admin import delete_groups, describe_groups, list_groups
 from api.kafka.groups.members import (
-    consumer_group_heartbeat,
     find_coordinator,
     heartbeat,
     join_group,
@@ -34,10 +34,12 @@ from api.kafka.protocol.messages.handshake import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
+    SupportedFeatureKey,
 )
 from api.kafka.protocol.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 from api.kafka.topics.config_changes import alter_configs, incremental_alter_configs
@@ -55,6 +57,9 @@ EPOCH_MAX = 2**15 - 2
 
 WAIT_S = 1.0
 """How long a client waits for the answer that it is to try later."""
+
+GROUP_VERSION = "group.version"
+"""The feature that groups of KIP-848 are (KIP-584)."""
 
 _NO_LOGIN = "this gateway authenticates nobody; connect without SASL"
 _NO_HANDSHAKE = "SaslAuthenticate comes after a SaslHandshake of version 1; send that first"
@@ -127,7 +132,12 @@ async def _api_versions(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
             for api in (apis.APIS[key] for key in sorted({apis.PRODUCE, *HANDLERS}))
-        ]
+        ],
+        supported_features=[SupportedFeatureKey(name=GROUP_VERSION, max_version=1)],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1)
+        ],
     )
 
 
@@ -227,7 +237,11 @@ _OFFERED: Mapping[int, tuple[Handler, Rule]] = {
     apis.ALTER_USER_SCRAM_CREDENTIALS: (alter_user_scram_credentials, Rule(_cluster(Operation.ALTER))),
     apis.DESCRIBE_QUORUM: (describe_quorum, Rule(_cluster(Operation.DESCRIBE))),
     apis.DESCRIBE_CLUSTER: (describe_cluster, Rule()),  # the gateways, which Metadata has, too
-    apis.CONSUMER_GROUP_HEARTBEAT: (consumer_group_heartbeat, _MEMBERSHIP),
+    apis.CONSUMER_GROUP_HEARTBEAT: (
+        consumer_group_heartbeat,
+        Rule((*_group(Operation.READ), *_topic(Operation.DESCRIBE)), is_counted=False),
+    ),
+    apis.CONSUMER_GROUP_DESCRIBE: (consumer_group_describe, Rule(_group(Operation.DESCRIBE))),
     apis.LIST_CONFIG_RESOURCES: (list_config_resources, Rule(_cluster(Operation.DESCRIBE_CONFIGS))),
     apis.DESCRIBE_TOPIC_PARTITIONS: (
         describe_topic_partitions,

@@ -10,7 +10,7 @@ from api.errors import explain
 from api.media import Format
 from api.requests.strict import Listed, StrictBody
 from coordinator.groups.events import OffsetAndMetadata
-from coordinator.groups.state.step import check_subscribed
+from coordinator.groups.topic_filter import check_subscribed
 from ingest.settings import Settings
 from log_tables.cluster.group_log import MemberConfig, check_member_name
 from log_tables.cluster.topic import check_topic_name

@@ -16,7 +16,8 @@ from api.requests.route_gateway import Here, gateway
 from api.requests.strict import StrictRoute
 from api.v3.clusters import ClusterId
 from coordinator.groups.classic.classic_group import ClassicState
-from coordinator.groups.state.group import Group, GroupMember
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.member import GroupMember
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import UnknownPartition, UnknownTopic
 from log_tables.sql.lag import Lag, lag

@@ -23,7 +23,7 @@ from coordinator.groups.classic.events import (
     SyncGroup,
 )
 from coordinator.groups.classic.rebalance import rebalancing
-from coordinator.groups.events import Delete, OffsetAndMetadata
+from coordinator.groups.events import ConsumerHeartbeat, Delete, HeartbeatAnswer, OffsetAndMetadata
 from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.group_wire import (
     Forwarded,
@@ -39,6 +39,7 @@ from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
 from coordinator.groups.state.group import Group
+from coordinator.groups.state.member import NOTHING
 from coordinator.groups.wide_change import WideChange
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
@@ -49,6 +50,9 @@ from log_tables.topic_partition import TopicPartition
 HEARTBEAT_CHECK_S = 2.0
 """How old the last look for another coordinator may be, when a member hears that all is well. Shards look a
 few times a second, unless the store hangs."""
+
+WAITING_MS = 250
+"""How often a Kafka client asks for partitions that others are to let go of."""
 
 
 class ClassicCoordinator:
@@ -103,6 +107,14 @@ class ClassicCoordinator:
     async def heartbeat(self, group_id: str, event: GroupHeartbeat) -> None:
         """Note that a member is alive. Raises RebalanceInProgress, and what `classic.step` raises."""
         await self._apply(group_id, event)
+
+    async def consumer_heartbeat(self, group_id: str, event: ConsumerHeartbeat) -> HeartbeatAnswer:
+        """Note that a member of KIP-848 joins, is alive or leaves. Raises what `heard_of_client` raises, and
+        QuotaReached.
+        """
+        answer = await self._apply(group_id, event)
+        assert isinstance(answer, HeartbeatAnswer)
+        return answer
 
     async def commit(self, group_id: str, event: CommitOffsets) -> Refused:
         """Commit offsets; returns why some of them were not. Raises what `classic.committed` raises."""
@@ -161,6 +173,8 @@ class ClassicCoordinator:
             case GroupHeartbeat():
                 await self._note_alive(group_id, event)
                 return None
+            case ConsumerHeartbeat():
+                return await self._hear(group_id, event)
             case CommitOffsets():
                 return await self._commit(group_id, event)
             case DeleteOffsets():
@@ -182,11 +196,27 @@ class ClassicCoordinator:
         if not event.member_id:
             self._shards.make_way()
 
+    async def _hear(self, group_id: str, event: ConsumerHeartbeat) -> HeartbeatAnswer:
+        shard = await self._shard(group_id)
+        if self._clock.monotonic() - shard.looked_s > HEARTBEAT_CHECK_S:
+            await asyncio.to_thread(shard.refresh)
+        shard.expire_members(group_id)
+        before = shard.group(group_id)
+        if event.epoch == 0 and event.member_id not in before.members:
+            self._shards.check_quota(shard, group_id, event.context, joins=True)
+        after = shard.apply(group_id, event)
+        await shard.wait_durable(group_id)
+        if event.epoch < 0:
+            return HeartbeatAnswer(event.member_id, event.epoch)
+        return _told(before, after, event, self._shards.heartbeat_interval_ms)
+
     async def _note_alive(self, group_id: str, event: GroupHeartbeat) -> None:
         shard = await self._shard(group_id)
         if self._clock.monotonic() - shard.looked_s > HEARTBEAT_CHECK_S:
             await asyncio.to_thread(shard.refresh)
-        if shard.apply_classic(group_id, event).classic.state is ClassicState.PREPARING_REBALANCE:
+        group = shard.apply_classic(group_id, event)
+        ours = group.members.get(event.member_id)
+        if ours.asked_ms is not None if ours else group.classic.state is ClassicState.PREPARING_REBALANCE:
             raise rebalancing()
 
     async def _commit(self, group_id: str, event: CommitOffsets) -> Refused:
@@ -232,6 +262,20 @@ class ClassicCoordinator:
         if not await self._leadership.should_lead(topic, partition):
             raise no_coordinator()
         return await self._shards.shard(partition)
+
+
+def _told(before: Group, after: Group, event: ConsumerHeartbeat, interval_ms: int) -> HeartbeatAnswer:
+    """What the member of `event` hears."""
+    known, member = before.members.get(event.member_id), after.members[event.member_id]
+    assignment: dict[str, tuple[int, ...]] | None = None
+    if event.is_full or known is None or known.has_news or known.assignment != member.assignment:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in sorted(member.assignment):
+            by_topic.setdefault(after.topics[topic].topic_id, []).append(partition)
+        assignment = {topic_id: tuple(partitions) for topic_id, partitions in by_topic.items()}
+    if not after.target.get(member.id, NOTHING) <= member.owned:
+        interval_ms = min(interval_ms, WAITING_MS)
+    return HeartbeatAnswer(member.id, member.epoch, interval_ms, assignment)
 
 
 def _refused(group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Refused:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coordinator.access.principal import RequestContext
 from coordinator.groups.topic_filter import TopicFilter
-from log_tables.cluster.group_log import AppendedRange, MemberConfig
+from log_tables.cluster.group_log import AppendedRange, KafkaClient, MemberConfig
 from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
@@ -188,6 +188,49 @@ class Applied:
     lost: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat:
+    """A Kafka client joins (`epoch` 0), is alive, leaves (LEAVES), or leaves for a while as a static member
+    (LEAVES_FOR_A_WHILE; KIP-848). None, or a negative timeout: as it said before.
+
+    `owned` are the partitions that it holds. `assignor` is empty where any will do. `pattern` is empty for
+    none. Times in milliseconds.
+    """
+
+    member_id: str
+    epoch: int
+    session_timeout_ms: int
+    client: KafkaClient
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: frozenset[TopicPartition] | None = None
+    context: RequestContext | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says all of itself, as clients do that have lost an answer."""
+        says = self.topics is not None or self.pattern is not None
+        return self.rebalance_timeout_ms >= 0 and says and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswer:
+    """What a Kafka client hears: its epoch, when it is to come again, and the partitions that it may read, by
+    the ids of their topics; None where they are those that it knows.
+    """
+
+    member_id: str
+    epoch: int
+    interval_ms: int = 0
+    assignment: Mapping[str, tuple[int, ...]] | None = None
+
+
+LEAVES, LEAVES_FOR_A_WHILE = -1, -2
+"""The epochs of members that leave."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delete:
     """The group is deleted; with `force` also while it has members."""
@@ -218,4 +261,4 @@ class Tick:
 
 
 MemberEvent = Leave | Heartbeat | Subscribe | Start | Unsubscribe | Assign | Poll | Commit | Seek
-Event = Join | MemberEvent | Reset | Transact | Applied | Delete | TopicsChanged | Tick
+Event = Join | MemberEvent | ConsumerHeartbeat | Reset | Transact | Applied | Delete | TopicsChanged | Tick

@@ -24,7 +24,8 @@ from coordinator.groups.sessions.consumer_session import ConsumerSession, PollRe
 from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
-from coordinator.groups.state.group import Group, Member
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.member import Member
 from coordinator.groups.transactions.transaction_coordinator import (
     TransactionCoordinator,
     TransactionRequest,

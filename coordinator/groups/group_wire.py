@@ -1,5 +1,7 @@
 """Requests of Kafka's clients to a group, as bodies between gateways: events, and what came of them. Pure."""
 
+from typing import get_args
+
 import msgspec
 
 from coordinator.groups.classic.events import (
@@ -13,18 +15,24 @@ from coordinator.groups.classic.events import (
     SyncAnswer,
     SyncGroup,
 )
-from coordinator.groups.events import Delete
+from coordinator.groups.events import ConsumerHeartbeat, Delete, HeartbeatAnswer
 from log_tables.errors import Detail, InvalidArgument, LakelogError, error_named
 from log_tables.topic_partition import TopicPartition
 
-Forwarded = JoinGroup | SyncGroup | GroupHeartbeat | LeaveGroup | CommitOffsets | DeleteOffsets | Delete
+Forwarded = (
+    JoinGroup
+    | SyncGroup
+    | GroupHeartbeat
+    | LeaveGroup
+    | ConsumerHeartbeat
+    | CommitOffsets
+    | DeleteOffsets
+    | Delete
+)
 Refused = dict[TopicPartition, LakelogError]
-Result = JoinAnswer | SyncAnswer | LeaveAnswer | Refused | None
+Result = JoinAnswer | SyncAnswer | LeaveAnswer | HeartbeatAnswer | Refused | None
 
-_EVENTS: dict[str, type[Forwarded]] = {
-    kind.__name__: kind
-    for kind in (JoinGroup, SyncGroup, GroupHeartbeat, LeaveGroup, CommitOffsets, DeleteOffsets, Delete)
-}
+_EVENTS: dict[str, type[Forwarded]] = {kind.__name__: kind for kind in get_args(Forwarded)}
 
 
 class _Request(msgspec.Struct, array_like=True):
@@ -45,6 +53,7 @@ class _Outcome(msgspec.Struct, omit_defaults=True):
     error: _Error | None = None
     joined: JoinAnswer | None = None
     synced: SyncAnswer | None = None
+    heard: HeartbeatAnswer | None = None
     left: list[_Error | None] | None = None
     refused: list[tuple[TopicPartition, _Error]] | None = None
 
@@ -77,6 +86,8 @@ def encode_result(result: Result | LakelogError) -> bytes:
             made = _Outcome(joined=result)
         case SyncAnswer():
             made = _Outcome(synced=result)
+        case HeartbeatAnswer():
+            made = _Outcome(heard=result)
         case LeaveAnswer():
             made = _Outcome(left=[None if error is None else _error(error) for error in result.errors])
         case None:
@@ -95,7 +106,7 @@ def decode_result(body: bytes) -> Result:
         return LeaveAnswer(tuple(None if each is None else _raised(each) for each in found.left))
     if found.refused is not None:
         return {at: _raised(error) for at, error in found.refused}
-    return found.joined or found.synced
+    return found.joined or found.synced or found.heard
 
 
 def _error(error: LakelogError) -> _Error:

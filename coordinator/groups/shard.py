@@ -24,6 +24,7 @@ from coordinator.groups.classic.events import (
     LeftMember,
     SyncGroup,
 )
+from coordinator.groups.classic.rebalance import rebalancing
 from coordinator.groups.events import Delete, Event, Tick, TopicsChanged, TopicState
 from coordinator.groups.pending_answers import PendingAnswers
 from coordinator.groups.state.classic_step import classic_step
@@ -154,9 +155,11 @@ class Shard:
         before = self.group(group_id)
         after, records = step(before, event, self._now_ms())
         self._keep(before, after, records)
-        if isinstance(event, Delete):
+        if not after.classic.members:
+            gone = UnknownMember(f"the group {group_id!r} was deleted")
+            error = gone if isinstance(event, Delete) else rebalancing()
             for request in before.classic.held:
-                self._pending.answer(request, UnknownMember(f"the group {group_id!r} was deleted"), None)
+                self._pending.answer(request, error, self._appended.get(group_id))
         if after.target is not before.target or after.generation != before.generation:
             self.wake(group_id)
         return after

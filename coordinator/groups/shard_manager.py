@@ -48,6 +48,9 @@ IDLE_S = 5.0
 LOOKS_PER_S = 16
 """Looks of all shards with members together: of more than four each looks less often, down to IDLE_S."""
 
+HEARTBEATS_PER_S = 250
+"""Heartbeats of all Kafka clients together whose partitions a gateway assigns, where there are very many."""
+
 EXPIRE_S = 60.0
 """How often groups that were without members for too long are looked for."""
 
@@ -231,6 +234,14 @@ class ShardManager:
                 "principal_consumer_instances_max",
             )
             _check_below(f"consumer instances of {name[:200]}", members, setting, most)
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """How often a Kafka client is to say that it is alive: less often where there are very many."""
+        members = sum(each.members for each in self._shards.values())
+        setting = self._settings.group_consumer_heartbeat_interval_ms
+        slowest = max(setting, self._settings.group_consumer_session_timeout_ms // 4)
+        return min(max(setting, members * 1_000 // HEARTBEATS_PER_S), slowest)
 
     def make_way(self) -> None:
         """Have an older member id that nobody has joined with give way to a new one, if there are as many of

@@ -4,13 +4,15 @@ Expressions have RE2's syntax: matching takes time linear in the names (KIP-848)
 change: other rules are another filter.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.access.principal import RequestContext
+from log_tables.cluster.topic import check_public
 from log_tables.errors import InvalidSubscription
+from log_tables.limits import SUBSCRIPTION_MAX_CHARS
 from log_tables.record import binary_array
 
 PATTERN_MAX_CHARS = 1_000
@@ -34,6 +36,20 @@ def matching(pattern: str, names: Sequence[str]) -> list[str]:
             f"the topic_pattern {pattern[:100]!r} is no regular expression ({said[:200]}); use RE2's syntax"
         ) from None
     return [name for name, matches in zip(names, found, strict=True) if matches]
+
+
+def check_subscribed(topics: Collection[str]) -> None:
+    """Raise InvalidSubscription for names that are too long together, InvalidTopicName for one that clients
+    cannot read.
+    """
+    names = sum(map(len, topics))
+    if names > SUBSCRIPTION_MAX_CHARS:
+        raise InvalidSubscription(
+            f"the names of the {len(topics)} topics have {names} characters, {SUBSCRIPTION_MAX_CHARS} "
+            "are allowed; subscribe by a topic_pattern"
+        )
+    for name in topics:
+        check_public(name)
 
 
 KEPT_MAX = 256

@@ -101,6 +101,26 @@ class MemberConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     strategy: str = ""
 
 
+class KafkaClient(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The Kafka client that is a member, as it names itself.
+
+    `instance_id` is that of a static member (KIP-345). `protocols` are the names and the metadata of a member
+    that speaks the classic protocol; without them it speaks that of KIP-848.
+    """
+
+    client_id: str = ""
+    host: str = ""
+    instance_id: str | None = None
+    rack_id: str = ""
+    protocols: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all that it says of itself."""
+        names = len(self.client_id) + len(self.host) + len(self.instance_id or "") + len(self.rack_id)
+        return names + sum(len(name) + len(data) for name, data in self.protocols)
+
+
 class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """A member: how it chooses partitions (one of `topics`, `pattern`, `assigned`), and what it owns.
 
@@ -109,6 +129,10 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     the topics whose log ends are still to be noted as its start at `latest`; None: all of them. `principal`,
     with its `principal_groups` and its `host`, is whoever made the member, or has subscribed it last; empty
     where nobody is authenticated.
+
+    `kafka` is a Kafka client, None an instance of the HTTP API. Such a client has been told to let go of
+    `revoking`, which are among `owned` until it has. `previous_epoch` is the one before `epoch`. A static
+    member that is `away` has left for a while.
     """
 
     config: MemberConfig
@@ -123,6 +147,10 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     principal: str = ""
     principal_groups: list[str] = []
     host: str = ""
+    kafka: KafkaClient | None = None
+    revoking: dict[str, list[int]] = {}
+    previous_epoch: int = 0
+    away: bool = False
 
 
 class ClassicMemberValue(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,8 +10,9 @@ from coordinator.groups.events import (
     TopicsChanged,
     TopicState,
 )
-from coordinator.groups.state.group import Group, Member, Partitions
+from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.member import Member, Partitions
 from coordinator.groups.state.step import step
 from log_tables.cluster.group_log import (
     MemberConfig,

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from coordinator.groups.events import Assign, Delete, Event, Poll, Tick, TopicsChanged, Unsubscribe
-from coordinator.groups.state.group import Group, Member
+from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.member import Member
 from log_tables.cluster.group_log import Records
 from log_tables.topic_partition import TopicPartition
 from tests.kit.group_rules import fewest_moves, is_fair, moves

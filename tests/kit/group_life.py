@@ -20,8 +20,9 @@ from coordinator.groups.events import (
     Transact,
     Unsubscribe,
 )
-from coordinator.groups.state.group import NOTHING, Group, Member, Partitions
+from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.member import NOTHING, Member, Partitions
 from coordinator.groups.state.step import step
 from log_tables.cluster.group_log import OffsetValue, Records
 from log_tables.topic_partition import TopicPartition

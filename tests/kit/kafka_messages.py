@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from kafka.protocol.data_container import DataContainer
 from kafka.protocol.schemas import StructField, load_json
 
-from api.kafka.protocol.apis import APIS, CONSUMER_GROUP_HEARTBEAT
+from api.kafka.protocol.apis import APIS, CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
 from api.kafka.protocol.notation import Field, Message, Struct, fields_of
 
 S = TypeVar("S", bound=Struct)
 
-UNKNOWN_TO_KAFKA_PYTHON = (CONSUMER_GROUP_HEARTBEAT,)
+UNKNOWN_TO_KAFKA_PYTHON = (CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE)
 
 MESSAGES: list[type[Message]] = [
     message

@@ -25,7 +25,8 @@ from api.samples import GroupLags
 from coordinator.access.caller import Caller
 from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.classic.consumer_protocol import CONSUMER, subscribed_topics
-from coordinator.groups.state.group import Group, GroupMember
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.member import GroupMember
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import SPARK_METADATA, OffsetValue
 from log_tables.counts import counted

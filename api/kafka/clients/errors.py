@@ -68,8 +68,13 @@ class ErrorCode(IntEnum):
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
     UNKNOWN_TOPIC_ID = 100
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    INVALID_REGULAR_EXPRESSION = 128
     REBOOTSTRAP_REQUIRED = 129
 
 
@@ -101,6 +106,11 @@ _CODES: dict[type[LakelogError], ErrorCode] = {
     errors.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
     errors.MemberIdRequired: ErrorCode.MEMBER_ID_REQUIRED,
     errors.FencedInstanceId: ErrorCode.FENCED_INSTANCE_ID,
+    errors.FencedMemberEpoch: ErrorCode.FENCED_MEMBER_EPOCH,
+    errors.StaleMemberEpoch: ErrorCode.STALE_MEMBER_EPOCH,
+    errors.UnreleasedInstanceId: ErrorCode.UNRELEASED_INSTANCE_ID,
+    errors.UnsupportedAssignor: ErrorCode.UNSUPPORTED_ASSIGNOR,
+    errors.InvalidSubscription: ErrorCode.INVALID_REGULAR_EXPRESSION,
     errors.InconsistentGroupProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     errors.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     errors.Retriable: ErrorCode.REQUEST_TIMED_OUT,

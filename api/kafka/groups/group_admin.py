@@ -28,9 +28,6 @@ from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import LakelogError
 
-CLASSIC = "classic"
-"""The type of all groups here (KIP-848)."""
-
 UNKNOWN_SINCE = 6
 """The version of DescribeGroups from which on an unknown group is an error, and not one that is dead."""
 
@@ -82,7 +79,7 @@ def _members(group: Group, stable: bool) -> Iterator[DescribedGroupMember]:
             metadata, assignment = encode_subscription(topics), encode_assignment(each.owned or ())
         yield DescribedGroupMember(
             member_id=each.id,
-            group_instance_id=None if classic is None else each.instance_id,
+            group_instance_id=each.instance_id,
             client_id=each.client_id,
             client_host=f"/{each.host}",
             member_metadata=metadata if stable else b"",
@@ -106,11 +103,11 @@ async def list_groups(
                 group_id=group.id,
                 protocol_type=group.protocol_type,
                 group_state=group.state,
-                group_type=CLASSIC,
+                group_type=group.type,
             )
             async for group in door.here.loop_share.each(groups)
             if (not states or group.state.lower() in states)
-            and (not types or CLASSIC in types)
+            and (not types or group.type in types)
             and client.caller.allows(Operation.DESCRIBE, ResourceType.GROUP, group.id)
         ]
     )

@@ -1,15 +1,13 @@
 """The members of groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-345, KIP-394).
 
-Transactions and the groups of KIP-848 are refused by codes at which clients stop at once.
-A request for a group that another gateway coordinates is forwarded, after its client was allowed it here.
+Transactions are refused by a code at which clients stop at once. A request for a group that another gateway
+coordinates is forwarded, after its client was allowed it here.
 """
 
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, group_error_code
 from api.kafka.protocol.messages.groups import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -107,7 +105,7 @@ async def join_group(
     """The answer comes when all members have joined."""
     try:
         client.caller.check(Operation.READ, ResourceType.GROUP, request.group_id)
-        _check_instance(request.group_instance_id)
+        check_instance(request.group_instance_id)
         instance_id = request.group_instance_id
         origin = client.id[:CLIENT_ID_MAX_CHARS] if instance_id is None else instance_id
         event = JoinGroup(
@@ -184,19 +182,6 @@ async def heartbeat(
     return HeartbeatResponse()
 
 
-async def consumer_group_heartbeat(
-    door: Door, client: Client, request: ConsumerGroupHeartbeatRequest, _version: int
-) -> ConsumerGroupHeartbeatResponse:
-    """The refusal of a group of KIP-848. A client that did not find this API would wait for ever, and say
-    nothing.
-    """
-    if not client.caller.may(Operation.READ, ResourceType.GROUP, request.group_id):
-        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    door.warn(client, "group.protocol=consumer", request.group_id)
-    message = f"the groups of KIP-848 {_NOT_OFFERED}; set group.protocol=classic"
-    return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=message)
-
-
 async def leave_group(
     door: Door, client: Client, request: LeaveGroupRequest, version: int
 ) -> LeaveGroupResponse:
@@ -226,7 +211,7 @@ async def leave_group(
     )
 
 
-def _check_instance(instance_id: str | None) -> None:
+def check_instance(instance_id: str | None) -> None:
     """Raise InvalidArgument for a text that cannot be a group instance id."""
     if instance_id is not None and not (
         1 <= len(instance_id) <= NAME_MAX_CHARS and instance_id.isprintable()

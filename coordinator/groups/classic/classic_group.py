@@ -40,7 +40,8 @@ class ClassicMember:
     """A member. Times in milliseconds of the caller's clock.
 
     `joining` and `syncing` are the numbers of its held requests. `synced` says whether it has asked for its
-    assignment of this generation, `is_new` that it was in no generation yet.
+    assignment of this generation, `is_new` that it was in no generation yet. `generation` is the one that it
+    knows, where that is not the group's: the coordinator assigned its partitions until the members rebalance.
     """
 
     id: str
@@ -56,6 +57,7 @@ class ClassicMember:
     syncing: int | None = None
     synced: bool = True
     is_new: bool = False
+    generation: int | None = None
     context: RequestContext | None = None
 
     @property

@@ -45,6 +45,10 @@ class _Reader:
         except UnicodeDecodeError:
             raise _Malformed from None
 
+    def skip_bytes(self) -> None:
+        """Skip bytes with their length before them; −1 is null."""
+        self._at += max(self.take(_INT), 0)
+
     def count(self, least_bytes: int) -> int:
         """The length of an array whose elements have `least_bytes` or more."""
         count = self.take(_INT)
@@ -61,6 +65,25 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
         return frozenset([reader.text() for _ in range(reader.count(_SHORT.size))])
     except _Malformed:
         return None
+
+
+def held_partitions(metadata: bytes) -> frozenset[TopicPartition]:
+    """The partitions that a consumer says it holds while it joins; none where it cannot say so (version 0),
+    or they cannot be read.
+    """
+    reader, found = _Reader(metadata), set[TopicPartition]()
+    try:
+        if reader.take(_SHORT) < 1:
+            return frozenset()
+        for _ in range(reader.count(_SHORT.size)):
+            reader.text()
+        reader.skip_bytes()
+        for _ in range(reader.count(_SHORT.size + _INT.size)):
+            topic = reader.text()
+            found.update(TopicPartition(topic, reader.take(_INT)) for _ in range(reader.count(_INT.size)))
+    except _Malformed:
+        return frozenset()
+    return frozenset(found)
 
 
 def assigned_partitions(assignment: bytes) -> frozenset[TopicPartition] | None:

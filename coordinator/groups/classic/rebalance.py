@@ -206,7 +206,13 @@ class Rebalance:
                 self.answer(member.joining, self.join_answer(member.id))
         members = {
             member.id: replace(
-                member, joining=None, synced=False, is_new=False, assignment=b"", seen_ms=self._now_ms
+                member,
+                joining=None,
+                synced=False,
+                is_new=False,
+                generation=None,
+                assignment=b"",
+                seen_ms=self._now_ms,
             )
             for member in group.members.values()
         }

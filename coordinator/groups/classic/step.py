@@ -81,7 +81,7 @@ def committed(group: ClassicGroup, event: CommitOffsets, now_ms: float) -> Class
 def _checked(group: ClassicGroup, event: SyncGroup | GroupHeartbeat | CommitOffsets) -> ClassicMember:
     """The member that sends `event`. Raises UnknownMember, FencedInstanceId, StaleGeneration."""
     member = group.member(event.member_id, event.instance_id)
-    if event.generation != group.generation:
+    if event.generation != (group.generation if member.generation is None else member.generation):
         raise StaleGeneration(
             f"generation {event.generation} of the group is not the current one; join it again",
             current=group.generation,
@@ -111,13 +111,18 @@ def _join(work: Rebalance, event: JoinGroup, now_ms: float, limits: ClassicLimit
         _add(work, event.new_member_id, event, now_ms)
 
 
-def _check_join(group: ClassicGroup, event: JoinGroup, limits: ClassicLimits) -> None:
+def check_session(event: JoinGroup, limits: ClassicLimits) -> None:
+    """Raise InvalidSessionTimeout for a session timeout outside the bounds."""
     low, high = limits.min_session_timeout_ms, limits.max_session_timeout_ms
     if not low <= event.session_timeout_ms <= high:
         raise InvalidSessionTimeout(
             f"session.timeout.ms={event.session_timeout_ms} is not from {low} to {high} "
             "(group_min_session_timeout_ms, group_max_session_timeout_ms); choose a value in this range"
         )
+
+
+def _check_join(group: ClassicGroup, event: JoinGroup, limits: ClassicLimits) -> None:
+    check_session(event, limits)
     if not group.supports(event.protocol_type, event.protocols):
         raise InconsistentGroupProtocol(
             f"the members of the group speak {group.protocol_type or 'no protocol'!r}, and none of the "

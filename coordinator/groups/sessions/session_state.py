@@ -12,7 +12,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from coordinator.groups.events import OffsetAndMetadata
 from coordinator.groups.sessions.tail_follower import WAIT_LED_S, WAITS
-from coordinator.groups.state.group import Group, Member, Partitions
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.member import Member, Partitions
 from log_tables.errors import Damaged, OffsetOutOfRange, StoreUnavailable
 from log_tables.limits import READ_SEGMENTS_MAX
 from log_tables.partition.read_plan import ReadPlan

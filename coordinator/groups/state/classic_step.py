@@ -1,13 +1,10 @@
-"""The requests of Kafka's clients to a group: its classic members, and the offsets, which all doors share.
-
-A group is of one kind while it has members: those of HTTP (`Group.members`), or classic ones.
-"""
+"""The requests of Kafka's clients to a group: its classic members, and the offsets, which all doors share."""
 
 from collections.abc import Set
 from dataclasses import replace
 
 from coordinator.groups.classic import step as classic
-from coordinator.groups.classic.classic_group import ClassicLimits
+from coordinator.groups.classic.classic_group import ClassicGroup, ClassicLimits
 from coordinator.groups.classic.events import (
     Answers,
     ClassicEvent,
@@ -18,15 +15,17 @@ from coordinator.groups.classic.events import (
 )
 from coordinator.groups.state.group import Group, newest_commit_ms
 from coordinator.groups.state.group_records import group_record
+from coordinator.groups.state.member import Member
+from coordinator.groups.state.migration import downgraded
+from coordinator.groups.state.mixed_step import mixed_step
 from coordinator.groups.state.offset_step import with_offsets
 from coordinator.groups.state.step import made_by
 from log_tables.cluster.group_log import OffsetKey, Records
 from log_tables.errors import (
     GroupNotEmpty,
-    InconsistentGroupProtocol,
     StaleGeneration,
+    StaleMemberEpoch,
     UnknownGroup,
-    UnknownMember,
 )
 from log_tables.topic_partition import TopicPartition
 
@@ -55,19 +54,27 @@ def classic_step(
 def _of_members(
     group: Group, event: MembershipEvent, now_ms: float, limits: ClassicLimits
 ) -> tuple[Group, Records, Answers]:
-    if isinstance(event, JoinGroup) and group.members:
-        raise InconsistentGroupProtocol(
-            f"the group {group.id!r} has consumer instances of the HTTP API; stop them first, or use another "
-            "group"
-        )
-    members, records, answers = classic.step(group.id, group.classic, event, now_ms, limits)
-    after = replace(group, classic=members)
+    if group.members:
+        return _of_ours(group, event, now_ms, limits)
+    before = group.classic
+    if not before.exists and group.generation:
+        before = ClassicGroup(generation=group.generation, newest=group.generation)  # one count of all
+    members, records, answers = classic.step(group.id, before, event, now_ms, limits)
+    after = replace(group, classic=members if members.exists else ClassicGroup())
     if members.active and group.idle_ms:
         after = replace(after, idle_ms=0)
         records = [group_record(after), *records]
     if isinstance(event, JoinGroup):
         after, records = made_by(group, after, records, event.context)
     return after, records, answers
+
+
+def _of_ours(
+    group: Group, event: MembershipEvent, now_ms: float, limits: ClassicLimits
+) -> tuple[Group, Records, Answers]:
+    after, records, answers = mixed_step(group, event, now_ms, limits)
+    after, more = downgraded(after, now_ms)
+    return after, records + more, answers
 
 
 def _committed(group: Group, event: CommitOffsets, now_ms: float) -> tuple[Group, Records]:
@@ -77,13 +84,27 @@ def _committed(group: Group, event: CommitOffsets, now_ms: float) -> tuple[Group
         raise StaleGeneration(
             f"the group {group.id!r} has no generation {event.generation}; join it again", current=0
         )
-    if not group.classic.active and not group.empty:
-        raise UnknownMember(
-            f"the group {group.id!r} has consumer instances of the HTTP API, and only they commit its "
-            "offsets; stop them first"
-        )
+    if group.members:
+        member = check_epoch(group, event.member_id, event.instance_id, event.generation)
+        after = group.with_member(replace(member, seen_ms=now_ms))
+        return with_offsets(after, [], event.offsets, event.at_ms, event.member_id)
     after = replace(group, classic=classic.committed(group.classic, event, now_ms))
     return with_offsets(after, [], event.offsets, event.at_ms, event.member_id)
+
+
+def check_epoch(group: Group, member_id: str, instance_id: str | None, epoch: int) -> Member:
+    """The Kafka client that asks with `epoch`. Raises UnknownMember, FencedInstanceId; StaleMemberEpoch, or
+    StaleGeneration for a classic one.
+    """
+    member = group.kafka_member(member_id, instance_id)
+    if epoch == member.epoch and not member.away:
+        return member
+    error = StaleGeneration if member.is_classic else StaleMemberEpoch
+    raise error(
+        f"the member {member.id[:100]!r} of the group {group.id!r} has epoch {member.epoch}, not {epoch}; go "
+        "by the newest assignment",
+        current=member.epoch,
+    )
 
 
 def _offsets_deleted(group: Group, event: DeleteOffsets) -> tuple[Group, Records]:

@@ -1,19 +1,21 @@
 """A consumer group and its members, as values: subscriptions, ownership, committed offsets."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
 
-from coordinator.access.principal import RequestContext
 from coordinator.groups.classic.classic_group import ClassicGroup, ClassicState
 from coordinator.groups.classic.consumer_protocol import CONSUMER, assigned_partitions
 from coordinator.groups.events import TopicState
+from coordinator.groups.state.member import NOTHING, GroupMember, Member, Partitions
 from coordinator.groups.state.transaction_state import TransactionState
 from coordinator.groups.topic_filter import TopicFilter, matching
-from log_tables.cluster.group_log import MemberConfig, OffsetValue
+from log_tables.cluster.group_log import OffsetValue
 from log_tables.cluster.topic import check_public, is_internal
 from log_tables.errors import (
+    FencedInstanceId,
     GroupSubscribedToTopic,
     NotAssigned,
     UnknownMember,
@@ -22,64 +24,12 @@ from log_tables.errors import (
 )
 from log_tables.topic_partition import TopicPartition
 
-Partitions = frozenset[TopicPartition]
 
-NOTHING: Partitions = frozenset()
+class GroupType(StrEnum):
+    """The types of groups, by Kafka's names (KIP-848)."""
 
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A member: its subscription and its partitions. Times in milliseconds of the caller's clock.
-
-    `epoch` is the generation of the last change that it must know of. A `dormant` member has not polled
-    for too long: it stays a member, and gets no partitions until it polls. `starting` are the topics whose
-    log ends are still to be noted as its start at `latest`; None: all of its topics, for a member of a
-    version that did not note them. `context` is whoever made it, or has subscribed it last; None where nobody
-    was authenticated.
-    """
-
-    id: str
-    config: MemberConfig
-    seen_ms: float
-    polled_ms: float
-    topics: frozenset[str] = frozenset()
-    pattern: str = ""
-    assigned: bool = False
-    owned: Partitions = NOTHING
-    epoch: int = 0
-    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
-    dormant: bool = False
-    starting: frozenset[str] | None = None
-    context: RequestContext | None = None
-
-    @property
-    def latest(self) -> bool:
-        """Whether it begins at the log end of a partition in which nothing else says where."""
-        return self.config.auto_offset_reset != "earliest"
-
-    @property
-    def subscribed(self) -> bool:
-        """Whether it is subscribed to topics, by name or by pattern."""
-        return bool(self.topics or self.pattern)
-
-    @property
-    def deadline_ms(self) -> float:
-        """When a Tick finds it too late, unless it is heard of before."""
-        session = self.seen_ms + self.config.session_timeout_ms
-        if self.subscribed and not self.dormant:
-            return min(session, self.polled_ms + self.config.max_poll_interval_ms)
-        return session
-
-
-class GroupMember(NamedTuple):
-    """A member of either kind, as others may see it. `owned` is None where its assignment cannot be read."""
-
-    id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    owned: Partitions | None
-    context: RequestContext | None
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +38,9 @@ class Group:
 
     `committed_ms` is the time of its newest commit that still counts, in milliseconds since 1970. `principal`
     is whoever made it, `User:<name>`; empty where nobody was authenticated. `readable` says which topics
-    members that subscribe by pattern may read; without it all. `members` are those of the HTTP API, `classic`
-    has those that joined by Kafka's protocol: there are only ones of one kind at a time.
+    members that subscribe by pattern may read; without it all. `members` are those whose partitions the
+    coordinator assigns: instances of the HTTP API and Kafka clients. `classic` has those of Kafka's clients
+    which assign them among themselves: there are only ones of one kind at a time.
     """
 
     id: str
@@ -108,12 +59,42 @@ class Group:
     def member(self, member_id: str) -> Member:
         """Raises UnknownMember."""
         found = self.members.get(member_id)
-        if found is None:
+        if found is None or found.kafka is not None:
             raise UnknownMember(
                 f"the group {self.id!r} has no consumer instance {member_id!r}: it was deleted, or silent "
                 "for longer than its session timeout; create it again"
             )
         return found
+
+    def static_member(self, instance_id: str) -> Member | None:
+        """The Kafka client with this group instance id."""
+        found = (m for m in self.members.values() if m.kafka is not None)
+        return next((m for m in found if m.instance_id == instance_id), None)
+
+    def kafka_member(self, member_id: str, instance_id: str | None) -> Member:
+        """A Kafka client. Raises UnknownMember; FencedInstanceId if another has the group instance id."""
+        found = self.members.get(member_id)
+        if instance_id is not None:
+            static = self.static_member(instance_id)
+            if static is not None and static.id != member_id:
+                raise FencedInstanceId(
+                    f"another member has joined with group.instance.id {instance_id[:100]!r} since; give "
+                    "each client one of its own"
+                )
+            found = static
+        if found is None or found.kafka is None:
+            raise UnknownMember(
+                f"the group {self.id!r} has no member {member_id[:100]!r}: it left, or was silent for longer "
+                "than its session timeout; join again"
+            )
+        return found
+
+    def free(self, wanted: Partitions, by: str) -> Partitions:
+        """Those of `wanted` that no member but `by` owns."""
+        if not wanted:
+            return NOTHING
+        others = (m for m in self.members.values() if m.id != by and not m.assigned and m.owned)
+        return wanted.difference(*(m.owned for m in others))
 
     def with_member(self, member: Member) -> "Group":
         """A copy of the group in which `member` has its place, or takes it."""
@@ -146,7 +127,7 @@ class Group:
     @property
     def is_stable(self) -> bool:
         """Whether every member owns the partitions that it should."""
-        sharing = (m for m in self.members.values() if m.subscribed and not m.dormant)
+        sharing = (m for m in self.members.values() if not m.assigned and not m.dormant)
         return all(member.owned == self.target.get(member.id, NOTHING) for member in sharing)
 
     @property
@@ -157,15 +138,28 @@ class Group:
         return self.classic.state if self.exists else ClassicState.DEAD
 
     @property
+    def consumer_state(self) -> str:
+        """Its state by the names of KIP-848, where the coordinator assigns its partitions."""
+        if not self.members:
+            return "Empty"
+        return "Stable" if self.is_stable else "Reconciling"
+
+    @property
     def protocol_type(self) -> str:
         """The kind of its clients, by Kafka's names: `consumer`, or another; empty if it never had any."""
-        return CONSUMER if self.members or self.generation else self.classic.protocol_type
+        return self.classic.protocol_type if self.classic.exists else CONSUMER if self.generation else ""
+
+    @property
+    def type(self) -> GroupType:
+        """Its type (KIP-848): one that nothing was ever assigned in is a classic one, as in Kafka."""
+        is_ours = self.members or (self.generation and not self.classic.exists)
+        return GroupType.CONSUMER if is_ours else GroupType.CLASSIC
 
     @property
     def group_members(self) -> list[GroupMember]:
         """Its members of either kind, by their ids."""
         found = [
-            GroupMember(m.id, m.id, m.id, "" if m.context is None else m.context.host, m.owned, m.context)
+            GroupMember(m.id, m.instance_id, m.client.client_id, m.client.host, m.owned, m.context)
             for m in self.members.values()
         ]
         consumers = self.classic.protocol_type == CONSUMER
@@ -211,8 +205,9 @@ class Group:
 
     @property
     def strategy(self) -> str:
-        """The assignment strategy: that of the first member that asks for one, else sticky."""
-        return next((m.config.strategy for m in self.members.values() if m.config.strategy), "sticky")
+        """The assignment strategy: the one that most members ask for, else sticky."""
+        asked = Counter(m.config.strategy for m in self.members.values() if m.config.strategy)
+        return max(sorted(asked), key=lambda name: asked[name], default="sticky")
 
     @property
     def deadline_ms(self) -> float | None:
@@ -231,15 +226,15 @@ class Group:
         return member.owned - self.target.get(member.id, NOTHING) if member.subscribed else NOTHING
 
     def subscription(self, member: Member) -> frozenset[str]:
-        """The topics that `member` subscribes to; for a pattern, those that it matches and the member may
-        read now.
+        """The topics that `member` subscribes to: those that it names, and those that its pattern matches and
+        that it may read now.
         """
         if not member.pattern:
             return member.topics
         found = _matching(member.pattern, tuple(name for name in self.topics if not is_internal(name)))
-        if self.readable is None or member.context is None:
-            return found
-        return self.readable.of(member.context, found)
+        if self.readable is not None and member.context is not None:
+            found = self.readable.of(member.context, found)
+        return member.topics | found
 
     def chosen(self, member: Member) -> frozenset[str]:
         """The topics of the partitions that `member` may be given, or has assigned itself."""

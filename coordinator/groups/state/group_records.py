@@ -1,13 +1,14 @@
 """A consumer group as records of its log, and restored from them."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from coordinator.access.principal import Principal, RequestContext
 from coordinator.groups.classic.classic_group import ClassicGroup, remembered
 from coordinator.groups.events import TopicState
 from coordinator.groups.state import transaction_state
-from coordinator.groups.state.group import Group, Member, newest_commit_ms
+from coordinator.groups.state.group import Group, newest_commit_ms
+from coordinator.groups.state.member import Member, Partitions
 from log_tables.cluster.group_log import (
     ClassicKey,
     ClassicValue,
@@ -39,9 +40,7 @@ def group_record(group: Group) -> tuple[Key, Value | None]:
 
 def member_record(group: Group, member: Member) -> tuple[Key, Value | None]:
     """The record of `member`."""
-    owned: dict[str, list[int]] = {}
-    for topic, partition in sorted(member.owned):
-        owned.setdefault(topic, []).append(partition)
+    owned = _by_topic(member.owned)
     positions: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in member.positions.items():
         positions.setdefault(topic, {})[partition] = offset
@@ -56,8 +55,23 @@ def member_record(group: Group, member: Member) -> tuple[Key, Value | None]:
         {name: group.topics[name].topic_id for name in sorted({*owned, *positions}) if name in group.topics},
         None if member.starting is None else sorted(member.starting),
         *_named(member.context),
+        member.kafka,
+        _by_topic(member.revoking),
+        member.previous_epoch,
+        member.away,
     )
     return MemberKey(group.id, member.id), value
+
+
+def _by_topic(partitions: Partitions) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+def _partitions(by_topic: Mapping[str, list[int]]) -> Partitions:
+    return frozenset(TopicPartition(topic, p) for topic, listed in by_topic.items() for p in listed)
 
 
 def _named(context: RequestContext | None) -> tuple[str, list[str], str]:
@@ -127,7 +141,7 @@ def _remembered(member_id: str, value: MemberValue, now_ms: float) -> Member:
         frozenset(value.topics),
         value.pattern,
         value.assigned,
-        frozenset(TopicPartition(topic, p) for topic, listed in value.owned.items() for p in listed),
+        _partitions(value.owned),
         value.epoch,
         {
             TopicPartition(topic, p): offset
@@ -136,6 +150,12 @@ def _remembered(member_id: str, value: MemberValue, now_ms: float) -> Member:
         },
         starting=None if value.starting is None else frozenset(value.starting),
         context=_context(value),
+        kafka=value.kafka,
+        revoking=_partitions(value.revoking),
+        previous_epoch=value.previous_epoch,
+        away=value.away,
+        asked_ms=now_ms if value.revoking else None,
+        has_news=value.kafka is not None,
     )
 
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from coordinator.groups.events import Commit, OffsetAndMetadata, Reset, Seek, Start, Transact
 from coordinator.groups.state import transaction_state
-from coordinator.groups.state.group import Group, Member
+from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import member_record
+from coordinator.groups.state.member import Member
 from log_tables.cluster.group_log import OffsetKey, OffsetValue, Records
 from log_tables.cluster.topic import check_writable
 from log_tables.errors import (

@@ -7,7 +7,7 @@ no other member still owns. So partitions that stay with their owner are never i
 ever has two owners. A member may commit the partitions that it owns, and no others.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from coordinator.groups.events import (
     Applied,
     Assign,
     Commit,
+    ConsumerHeartbeat,
     Delete,
     Event,
     Heartbeat,
@@ -33,11 +34,15 @@ from coordinator.groups.events import (
     Unsubscribe,
 )
 from coordinator.groups.state import transaction_state
-from coordinator.groups.state.assignment import STRATEGIES, Assignment
-from coordinator.groups.state.group import NOTHING, Group, Member, newest_commit_ms
+from coordinator.groups.state.assignment import STRATEGIES
+from coordinator.groups.state.consumer_step import heard_of_client
+from coordinator.groups.state.group import Group, newest_commit_ms
 from coordinator.groups.state.group_records import group_record, member_record
+from coordinator.groups.state.member import NOTHING, Member
+from coordinator.groups.state.migration import downgraded, upgraded
 from coordinator.groups.state.offset_step import commit, finish, place_in_new, reset, seek, start, transact
-from coordinator.groups.topic_filter import matching
+from coordinator.groups.state.ownership import rebalanced, without
+from coordinator.groups.topic_filter import check_subscribed, matching
 from log_tables.cluster.group_log import (
     ClassicKey,
     GroupKey,
@@ -46,17 +51,14 @@ from log_tables.cluster.group_log import (
     OffsetKey,
     Records,
 )
-from log_tables.cluster.topic import check_public
 from log_tables.errors import (
     GroupNotEmpty,
-    InconsistentGroupProtocol,
     InvalidConsumer,
     InvalidSubscription,
     MemberExists,
     MixedSubscription,
     Retriable,
 )
-from log_tables.limits import SUBSCRIPTION_MAX_CHARS
 from log_tables.topic_partition import TopicPartition
 
 
@@ -71,7 +73,10 @@ def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:
             return finish(group, event)
         group = group.with_member(replace(group.member(event.member_id), seen_ms=now_ms))
     after, records = _STEPS[type(event)](group, event, now_ms)
-    if isinstance(event, Join | Reset | Transact):
+    if after.members is not group.members:
+        after, more = downgraded(after, now_ms)
+        records = records + more
+    if isinstance(event, Join | Reset | Transact | ConsumerHeartbeat):
         return made_by(group, after, records, event.context)
     return after, records
 
@@ -93,16 +98,12 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
             f"the group {group.id!r} has a consumer instance {event.member_id!r} already; choose another "
             "name, or delete that one first"
         )
-    if group.classic.active:
-        raise InconsistentGroupProtocol(
-            f"the group {group.id!r} has members that joined by Kafka's protocol; stop them first, or use "
-            "another group"
-        )
     strategy = event.config.strategy
     if strategy and strategy not in STRATEGIES:
         raise InvalidConsumer(
             f"partition.assignment.strategy={strategy!r} is not known; use one of {', '.join(STRATEGIES)}"
         )
+    group, records = upgraded(group)
     if strategy and group.members and strategy != group.strategy:
         raise InvalidConsumer(
             f"the group {group.id!r} shares its partitions by {group.strategy}, not by {strategy}; use "
@@ -112,21 +113,9 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
         event.member_id, event.config, now_ms, now_ms, epoch=group.generation, context=event.context
     )
     joined = replace(group.with_member(member), idle_ms=0)
-    return joined, [*([group_record(joined)] if group.idle_ms else []), member_record(group, member)]
-
-
-def check_subscribed(topics: Collection[str]) -> None:
-    """Raise InvalidSubscription for names that are too long together, InvalidTopicName for one that clients
-    cannot read.
-    """
-    names = sum(map(len, topics))
-    if names > SUBSCRIPTION_MAX_CHARS:
-        raise InvalidSubscription(
-            f"the names of the {len(topics)} topics have {names} characters, {SUBSCRIPTION_MAX_CHARS} "
-            "are allowed; subscribe by a topic_pattern"
-        )
-    for name in topics:
-        check_public(name)
+    if group.idle_ms or records:
+        records.append(group_record(joined))
+    return joined, [*records, member_record(group, member)]
 
 
 def _subscribed(group: Group, event: Subscribe, now_ms: float) -> tuple[Group, Records]:
@@ -151,7 +140,7 @@ def _subscribed(group: Group, event: Subscribe, now_ms: float) -> tuple[Group, R
     if member.latest:
         new = group.subscription(changed) & group.topics.keys()
         changed = replace(changed, starting=frozenset(new - group.started([member])))
-    return _rebalanced(group.with_member(changed), [member.id])
+    return rebalanced(group.with_member(changed), [member.id])
 
 
 def _assigned(group: Group, event: Assign, _now_ms: float) -> tuple[Group, Records]:
@@ -171,7 +160,7 @@ def _unsubscribed(group: Group, event: Unsubscribe, _now_ms: float) -> tuple[Gro
     member = group.members[event.member_id]
     freed = replace(member, topics=frozenset(), pattern="", assigned=False, owned=NOTHING, positions={})
     freed = replace(freed, starting=frozenset[str]() if freed.latest else None)
-    return _rebalanced(group.with_member(freed), [member.id])
+    return rebalanced(group.with_member(freed), [member.id])
 
 
 def _mixed(member: Member) -> MixedSubscription:
@@ -187,16 +176,14 @@ def _polled(group: Group, event: Poll, now_ms: float) -> tuple[Group, Records]:
     woken = replace(member, polled_ms=now_ms, dormant=False)
     group, records = group.with_member(woken), Records()
     if member.dormant:
-        group, records = _rebalanced(group, [])
+        group, records = rebalanced(group, [])
         woken = group.members[member.id]
     if not woken.subscribed or (event.generation is not None and event.generation < woken.epoch):
         return group, records
     target = group.target.get(member.id, NOTHING)
     if woken.owned == target:
         return group, records
-    others = (other for other in group.members.values() if other.subscribed and other.id != member.id)
-    taken = NOTHING.union(*(other.owned & target for other in others))
-    owned = target - taken
+    owned = group.free(target, member.id)
     if owned == woken.owned:
         return group, records
     generation = group.generation + 1
@@ -211,7 +198,7 @@ def _heard_of(group: Group, _event: Heartbeat, _now_ms: float) -> tuple[Group, R
 
 
 def _left(group: Group, event: Leave, _now_ms: float) -> tuple[Group, Records]:
-    return _without(group, [event.member_id])
+    return without(group, [event.member_id])
 
 
 def _applied(group: Group, event: Applied, _now_ms: float) -> tuple[Group, Records]:
@@ -246,7 +233,10 @@ def _topics_changed(group: Group, event: TopicsChanged, _now_ms: float) -> tuple
         """`member` without partitions of topics that changed; partitions that it assigned itself stay."""
         owned = member.owned if member.assigned else frozenset(filter(stays, member.owned))
         kept = {at: offset for at, offset in member.positions.items() if stays(at)}
-        return replace(member, owned=owned, positions=kept)
+        has_news = member.has_news or (member.kafka is not None and owned != member.owned)
+        return replace(
+            member, owned=owned, positions=kept, revoking=member.revoking & owned, has_news=has_news
+        )
 
     group = replace(group, topics=event.topics, readable=event.readable)
     dead = {at: None for at in group.offsets if group.committed(at) is None}
@@ -264,7 +254,7 @@ def _topics_changed(group: Group, event: TopicsChanged, _now_ms: float) -> tuple
         elif changed.positions != member.positions:
             records.append(member_record(group, changed))
     group, placed = place_in_new(group, before, event.at_ms)
-    group, more = _rebalanced(group, losers)
+    group, more = rebalanced(group, losers)
     return group, records + placed + more
 
 
@@ -288,43 +278,13 @@ def _idle(group: Group, event: Tick) -> tuple[Group, Records]:
 
 def _looked_after(group: Group, now_ms: float) -> tuple[Group, Records]:
     late = [member for member in group.members.values() if now_ms >= member.deadline_ms]
-    dead = [m.id for m in late if now_ms >= m.seen_ms + m.config.session_timeout_ms]
+    dead = [m.id for m in late if m.kafka or now_ms >= m.seen_ms + m.config.session_timeout_ms]
     slow = [m for m in late if m.id not in dead]
     for member in slow:
         group = group.with_member(replace(member, dormant=True, owned=NOTHING, positions={}))
     if dead:
-        return _without(group, dead, [member.id for member in slow])
-    return _rebalanced(group, [member.id for member in slow]) if slow else (group, [])
-
-
-def _without(group: Group, gone: list[str], changed: Iterable[str] = ()) -> tuple[Group, Records]:
-    left = {name: member for name, member in group.members.items() if name not in gone}
-    group, records = _rebalanced(replace(group, members=left), changed)
-    return group, [*((MemberKey(group.id, name), None) for name in gone), *records]
-
-
-def _rebalanced(group: Group, changed: Iterable[str]) -> tuple[Group, Records]:
-    """`group` with a new target; the members `changed` have lost partitions or asked for some."""
-    sharing = {m.id: m for m in group.members.values() if m.subscribed and not m.dormant}
-    subscriptions = {m.id: group.subscription(m) for m in sharing.values()}
-    chosen = {name for subscription in subscriptions.values() for name in subscription}
-    counts = {name: group.topics[name].partitions for name in chosen & group.topics.keys()}
-    owned: Assignment = {m.id: m.owned for m in sharing.values()}
-    # A classic group has no strategy of ours.
-    target = STRATEGIES[group.strategy](subscriptions, counts, owned) if sharing else {}
-    # A member that heard of a loss must hear when it is none any longer. Nobody knows which members heard of
-    # a move that a restart interrupted.
-    before = group.target or (target if target == owned else {})
-    concerned = {*changed}
-    concerned |= {m for m in sharing if owned[m] - target[m] or owned[m] - before.get(m, NOTHING)}
-    group = replace(group, target=target)
-    if not concerned:
-        return group, []
-    group = replace(group, generation=group.generation + 1)
-    notified = [replace(group.members[name], epoch=group.generation) for name in sorted(concerned)]
-    for member in notified:
-        group = group.with_member(member)
-    return group, [group_record(group), *(member_record(group, member) for member in notified)]
+        return without(group, dead, [member.id for member in slow])
+    return rebalanced(group, [member.id for member in slow]) if slow else (group, [])
 
 
 _STEPS: Mapping[type[Event], Callable[[Group, Any, float], tuple[Group, Records]]] = {
@@ -340,6 +300,7 @@ _STEPS: Mapping[type[Event], Callable[[Group, Any, float], tuple[Group, Records]
     Seek: seek,
     Reset: reset,
     Transact: transact,
+    ConsumerHeartbeat: heard_of_client,
     Applied: _applied,
     Delete: _deleted,
     TopicsChanged: _topics_changed,

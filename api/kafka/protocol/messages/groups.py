@@ -1,6 +1,8 @@
-"""Classic consumer groups: the broker that one belongs to, their members, and their administration."""
+"""Consumer groups: the broker that one belongs to, their members, and their administration."""
 
 from typing import Annotated
+
+import msgspec
 
 from api.kafka.protocol.notation import (
     ZERO_UUID,
@@ -259,6 +261,58 @@ class ConsumerGroupHeartbeatResponse(Message):
     member_epoch: Int32 = 0
     heartbeat_interval_ms: Int32 = 0
     assignment: HeartbeatAssignment | None = None
+
+
+class ConsumerGroupDescribeRequest(Message):
+    versions = Versions(0, 1)
+    first_flexible = 0
+
+    group_ids: list[str] = []
+    include_authorized_operations: bool = False
+
+
+class AssignedTopicPartitions(Struct):
+    topic_id: Uuid = ZERO_UUID
+    topic_name: str = ""
+    partitions: list[Int32] = []
+
+
+class DescribedAssignment(Struct):
+    topic_partitions: list[AssignedTopicPartitions] = []
+
+
+class ConsumerGroupMember(Struct):
+    member_id: str = ""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    member_epoch: Int32 = 0
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: list[str] = []
+    subscribed_topic_regex: str | None = None
+    assignment: DescribedAssignment = msgspec.field(default_factory=DescribedAssignment)
+    target_assignment: DescribedAssignment = msgspec.field(default_factory=DescribedAssignment)
+    member_type: Annotated[Int8, Versions(1)] = -1
+
+
+class DescribedConsumerGroup(Struct):
+    error_code: Int16 = 0
+    error_message: str | None = None
+    group_id: str = ""
+    group_state: str = ""
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
+    assignor_name: str = ""
+    members: list[ConsumerGroupMember] = []
+    authorized_operations: Int32 = -(2**31)
+
+
+class ConsumerGroupDescribeResponse(Message):
+    versions = Versions(0, 1)
+    first_flexible = 0
+
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribedConsumerGroup] = []
 
 
 class DeleteGroupsRequest(Message):

@@ -1,0 +1,133 @@
+"""A group that changes between the classic protocol and that of KIP-848 while it has members.
+
+Classic members stay when the first member comes whose partitions the coordinator assigns, and they keep their
+partitions. When the last such member has gone, they go on among themselves. Epochs and generations are one
+count, so none is given twice.
+"""
+
+from dataclasses import replace
+
+from coordinator.groups.classic.classic_group import (
+    ClassicGroup,
+    ClassicLimits,
+    ClassicMember,
+    ClassicState,
+    value_of,
+)
+from coordinator.groups.classic.consumer_protocol import (
+    CONSUMER,
+    assigned_partitions,
+    encode_assignment,
+    subscribed_topics,
+)
+from coordinator.groups.classic.rebalance import Rebalance
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.group_records import member_record
+from coordinator.groups.state.member import Member
+from log_tables.cluster.group_log import ClassicKey, KafkaClient, MemberConfig, MemberKey, Records
+from log_tables.errors import InconsistentGroupProtocol, Retriable
+
+ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""The assignors of classic members which the coordinator may stand in for. Others, as those of Kafka Streams,
+do more than assign.
+"""
+
+
+def upgraded(group: Group) -> tuple[Group, Records]:
+    """`group` with its classic members among those whose partitions the coordinator assigns.
+
+    Raises InconsistentGroupProtocol where the coordinator cannot stand in for their assignor; Retriable for
+    the moments in which the leader assigns.
+    """
+    classic = group.classic
+    if not classic.exists:
+        return group, []
+    if classic.state is ClassicState.COMPLETING_REBALANCE:
+        raise Retriable(f"the members of the group {group.id!r} are being assigned; repeat the request")
+    members = {member.id: _as_ours(group, member) for member in classic.members.values()}
+    newest = max(group.generation, classic.newest)
+    after = replace(group, members=members, generation=newest, classic=ClassicGroup())
+    records: Records = [member_record(after, member) for member in members.values()]
+    if classic.stored is not None:
+        records.append((ClassicKey(group.id), None))
+    return after, records
+
+
+def _as_ours(group: Group, member: ClassicMember) -> Member:
+    classic = group.classic
+    data = member.metadata(classic.protocol) or member.protocols[0][1]
+    topics, assigned = subscribed_topics(data), assigned_partitions(member.assignment)
+    known = classic.protocol in ASSIGNORS or not classic.protocol
+    if classic.protocol_type != CONSUMER or not known or topics is None or assigned is None:
+        raise InconsistentGroupProtocol(
+            f"the members of the group {group.id!r} share by {classic.protocol!r} of type "
+            f"{classic.protocol_type!r}, which the coordinator cannot do for them; set "
+            "group.protocol=classic, stop them first, or use another group"
+        )
+    there = (at for at in assigned if at.topic in group.topics)
+    owned = frozenset(at for at in there if at.partition < group.topics[at.topic].partitions)
+    return Member(
+        member.id,
+        classic_config(member.session_timeout_ms, member.rebalance_timeout_ms),
+        member.seen_ms,
+        member.seen_ms,
+        topics,
+        owned=owned,
+        epoch=classic.generation,
+        previous_epoch=classic.generation,
+        context=member.context,
+        kafka=KafkaClient(
+            member.client_id, member.client_host, member.instance_id, protocols=member.protocols
+        ),
+    )
+
+
+def classic_config(session_timeout_ms: int, rebalance_timeout_ms: int) -> MemberConfig:
+    """The terms of a member that speaks the classic protocol."""
+    return MemberConfig(
+        auto_offset_reset="earliest",
+        auto_commit=False,
+        session_timeout_ms=session_timeout_ms,
+        max_poll_interval_ms=rebalance_timeout_ms,
+    )
+
+
+def downgraded(group: Group, now_ms: float) -> tuple[Group, Records]:
+    """`group` as a classic one, if its members all speak that protocol. They rebalance: there are partitions
+    to take over.
+    """
+    if not group.members or not all(member.is_classic for member in group.members.values()):
+        return group, []
+    members = {member.id: _as_classic(member) for member in group.members.values()}
+    generation = group.generation + 1
+    classic = ClassicGroup(
+        generation=generation,
+        newest=generation,
+        state=ClassicState.STABLE,
+        protocol_type=CONSUMER,
+        leader=next(iter(members)),
+        members=members,
+    )
+    classic = replace(classic, protocol=classic.selected_protocol())
+    work = Rebalance(group.id, replace(classic, stored=value_of(classic)), now_ms, ClassicLimits())
+    work.rebalance("the last member of the protocol consumer has left")
+    after = replace(group, generation=generation, members={}, target={}, classic=work.group)
+    gone: Records = [(MemberKey(group.id, name), None) for name in members]
+    return after, [*gone, (ClassicKey(group.id), value_of(classic))]
+
+
+def _as_classic(member: Member) -> ClassicMember:
+    assert member.kafka is not None
+    return ClassicMember(
+        id=member.id,
+        instance_id=member.kafka.instance_id,
+        client_id=member.kafka.client_id,
+        client_host=member.kafka.host,
+        session_timeout_ms=member.config.session_timeout_ms,
+        rebalance_timeout_ms=member.config.max_poll_interval_ms,
+        protocols=member.kafka.protocols,
+        seen_ms=member.seen_ms,
+        assignment=encode_assignment(member.owned),
+        generation=member.epoch,
+        context=member.context,
+    )
