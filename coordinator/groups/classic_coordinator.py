@@ -38,8 +38,8 @@ from coordinator.groups.pending_answers import no_coordinator
 from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
+from coordinator.groups.state.consumer_step import told, waits
 from coordinator.groups.state.group import Group
-from coordinator.groups.state.member import NOTHING
 from coordinator.groups.wide_change import WideChange
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
@@ -191,7 +191,10 @@ class ClassicCoordinator:
 
     def _check_join(self, shard: Shard, group_id: str, event: JoinGroup) -> None:
         """Raise QuotaReached when a client that is no member yet is one too many."""
-        if not event.member_id or event.member_id in shard.group(group_id).classic.pending:
+        group = shard.group(group_id)
+        returns = event.instance_id is not None and group.static_member(event.instance_id) is not None
+        is_new = not event.member_id or event.member_id in group.classic.pending
+        if not returns and (is_new or (group.members and event.member_id not in group.members)):
             self._shards.check_quota(shard, group_id, event.context, joins=True)
         if not event.member_id:
             self._shards.make_way()
@@ -202,13 +205,15 @@ class ClassicCoordinator:
             await asyncio.to_thread(shard.refresh)
         shard.expire_members(group_id)
         before = shard.group(group_id)
-        if event.epoch == 0 and event.member_id not in before.members:
+        instance = event.client.instance_id
+        returns = event.member_id in before.members or (instance and before.static_member(instance))
+        if event.epoch == 0 and not returns:
             self._shards.check_quota(shard, group_id, event.context, joins=True)
         after = shard.apply(group_id, event)
         await shard.wait_durable(group_id)
         if event.epoch < 0:
             return HeartbeatAnswer(event.member_id, event.epoch)
-        return _told(before, after, event, self._shards.heartbeat_interval_ms)
+        return _answer(before, after, event, self._shards.heartbeat_interval_ms)
 
     async def _note_alive(self, group_id: str, event: GroupHeartbeat) -> None:
         shard = await self._shard(group_id)
@@ -264,18 +269,16 @@ class ClassicCoordinator:
         return await self._shards.shard(partition)
 
 
-def _told(before: Group, after: Group, event: ConsumerHeartbeat, interval_ms: int) -> HeartbeatAnswer:
+def _answer(before: Group, after: Group, event: ConsumerHeartbeat, interval_ms: int) -> HeartbeatAnswer:
     """What the member of `event` hears."""
-    known, member = before.members.get(event.member_id), after.members[event.member_id]
-    assignment: dict[str, tuple[int, ...]] | None = None
-    if event.is_full or known is None or known.has_news or known.assignment != member.assignment:
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in sorted(member.assignment):
-            by_topic.setdefault(after.topics[topic].topic_id, []).append(partition)
-        assignment = {topic_id: tuple(partitions) for topic_id, partitions in by_topic.items()}
-    if not after.target.get(member.id, NOTHING) <= member.owned:
+    member, assignment = after.members[event.member_id], told(before, after, event)
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(assignment or ()):
+        by_topic.setdefault(after.topics[topic].topic_id, []).append(partition)
+    if waits(after, member):
         interval_ms = min(interval_ms, WAITING_MS)
-    return HeartbeatAnswer(member.id, member.epoch, interval_ms, assignment)
+    shown = None if assignment is None else {name: tuple(listed) for name, listed in by_topic.items()}
+    return HeartbeatAnswer(member.id, member.epoch, interval_ms, shown)
 
 
 def _refused(group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Refused:

@@ -33,7 +33,14 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import COMPACT
 from log_tables.cluster.group_log import check_group_name, replay
 from log_tables.cluster.topic import Topic
-from log_tables.errors import LakelogError, NotLeader, QuotaReached, TopicExists, UnknownGroup
+from log_tables.errors import (
+    GroupMaxSizeReached,
+    LakelogError,
+    NotLeader,
+    QuotaReached,
+    TopicExists,
+    UnknownGroup,
+)
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.limits import LOOKS_AT_ONCE
@@ -224,7 +231,7 @@ class ShardManager:
         if not joins:
             return
         members, most = len(group.members), bounds.group_max_size
-        _check_below(f"consumer instances of {group_id!r}", members, "group_max_size", most)
+        _check_below(f"members of {group_id!r}", members, "group_max_size", most, GroupMaxSizeReached)
         members, most = sum(each.members for each in shards), bounds.consumer_instances_max
         _check_below("consumer instances", members, "consumer_instances_max", most)
         most = bounds.principal_consumer_instances_max
@@ -453,10 +460,12 @@ def _read_groups(log: PartitionReader, changed: TopicsChanged, now_ms: float) ->
     return [step(group, changed, now_ms)[0] for group in found]
 
 
-def _check_below(what: str, count: int, setting: str, most: int) -> None:
-    """Raise QuotaReached when `count` is the most that `setting` allows."""
+def _check_below(
+    what: str, count: int, setting: str, most: int, error: type[QuotaReached] = QuotaReached
+) -> None:
+    """Raise QuotaReached, or that `error` of its kind, when `count` is the most that `setting` allows."""
     if count >= most:
-        raise QuotaReached(
+        raise error(
             f"there are {count} {what} here, as many as {setting} allows; delete some, or repeat the request "
             "later",
             retry_after_s=RETRY_AFTER_S,

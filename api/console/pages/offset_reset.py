@@ -181,7 +181,7 @@ def _refusal(asked: Caller, group: Group, topics: set[str]) -> str:
     """Why the request would be refused; empty if it would not."""
     if not asked.allows(Operation.READ, ResourceType.GROUP, group.id):
         return "you may not READ this group"
-    if group.classic.active:
+    if group.has_kafka_clients:
         return (
             "the group has members that joined by Kafka's protocol, and would not hear of it; stop them first"
         )

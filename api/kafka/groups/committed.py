@@ -34,6 +34,7 @@ from api.kafka.protocol.messages.offsets import (
 from api.kafka.protocol.notation import ZERO_UUID, has_more
 from coordinator.groups.classic.events import CommitOffsets
 from coordinator.groups.events import OffsetAndMetadata
+from coordinator.groups.state.classic_step import check_epoch
 from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import LakelogError
@@ -219,6 +220,8 @@ async def _fetched(
     try:
         client.caller.check(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
         group = await door.here.classic.group(asked.group_id)
+        if group.members and (asked.member_id or asked.member_epoch >= 0):
+            check_epoch(group, asked.member_id or "", None, asked.member_epoch)
     except LakelogError as error:
         return _unknown(asked, group_error_code(error), version)
 

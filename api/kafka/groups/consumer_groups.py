@@ -96,10 +96,9 @@ def _check_shape(request: ConsumerGroupHeartbeatRequest) -> None:
     name, epoch = request.member_id, request.member_epoch
     if epoch < LEAVES_FOR_A_WHILE:
         raise InvalidArgument(f"{epoch} is no member epoch; send -2, -1, 0 or the one that was given")
-    if not (name or epoch == 0) or len(name) > NAME_MAX_CHARS or not name.isprintable() or "/" in name:
+    if not (name or epoch == 0) or len(name) > NAME_MAX_CHARS or not name.isprintable():
         raise InvalidArgument(
-            f"the member id {name[:40]!r} cannot be used; send up to {NAME_MAX_CHARS} printable characters, "
-            "and no slash"
+            f"the member id {name[:40]!r} cannot be used; send up to {NAME_MAX_CHARS} printable characters"
         )
     if request.server_assignor is not None and request.server_assignor not in STRATEGIES:
         raise UnsupportedAssignor(

@@ -71,15 +71,17 @@ async def _described(door: Door, client: Client, name: str, version: int, operat
 def _members(group: Group, stable: bool) -> Iterator[DescribedGroupMember]:
     """A member has metadata and an assignment while the group is stable, as in Kafka."""
     for each in group.group_members:
-        classic = group.classic.members.get(each.id)
+        instance_id, classic = each.instance_id, group.classic.members.get(each.id)
         if classic is not None:
             metadata, assignment = classic.metadata(group.classic.protocol), classic.assignment
         else:
-            topics = group.subscription(group.members[each.id])
+            ours = group.members[each.id]
+            instance_id = ours.client.instance_id
+            topics = group.subscription(ours)
             metadata, assignment = encode_subscription(topics), encode_assignment(each.owned or ())
         yield DescribedGroupMember(
             member_id=each.id,
-            group_instance_id=each.instance_id,
+            group_instance_id=instance_id,
             client_id=each.client_id,
             client_host=f"/{each.host}",
             member_metadata=metadata if stable else b"",

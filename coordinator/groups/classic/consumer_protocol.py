@@ -47,7 +47,8 @@ class _Reader:
 
     def skip_bytes(self) -> None:
         """Skip bytes with their length before them; −1 is null."""
-        self._at += max(self.take(_INT), 0)
+        size = self.take(_INT)
+        self._at += max(size, 0)
 
     def count(self, least_bytes: int) -> int:
         """The length of an array whose elements have `least_bytes` or more."""

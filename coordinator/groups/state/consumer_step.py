@@ -5,7 +5,7 @@ from dataclasses import replace
 from coordinator.groups.events import LEAVES_FOR_A_WHILE, ConsumerHeartbeat
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import member_record
-from coordinator.groups.state.member import NOTHING, Member
+from coordinator.groups.state.member import NOTHING, Member, Partitions
 from coordinator.groups.state.migration import upgraded
 from coordinator.groups.state.ownership import rebalanced, reconciled, without
 from coordinator.groups.topic_filter import check_subscribed, matching
@@ -43,6 +43,21 @@ def heard_of_client(group: Group, event: ConsumerHeartbeat, now_ms: float) -> tu
     held = event.owned if event.epoch else NOTHING
     group, more = reconciled(group, after, held, now_ms, renews=event.epoch == 0)
     return group, [*dict(records + more).items()]
+
+
+def told(before: Group, after: Group, event: ConsumerHeartbeat) -> Partitions | None:
+    """The assignment that the client of `event` hears of, which made `after` of the group `before`; None
+    where it is the one that it knows.
+    """
+    known, member = before.members.get(event.member_id), after.members[event.member_id]
+    if event.is_full or known is None or known.has_news or known.assignment != member.assignment:
+        return member.assignment
+    return None
+
+
+def waits(group: Group, member: Member) -> bool:
+    """Whether others are to let go of partitions that are to be the member's."""
+    return not group.target.get(member.id, NOTHING) <= member.owned
 
 
 def _subscription(member: Member) -> tuple[object, ...]:
@@ -104,7 +119,7 @@ def _config(event: ConsumerHeartbeat, rebalance_timeout_ms: int, strategy: str) 
 
 def _joining(group: Group, event: ConsumerHeartbeat, now_ms: float) -> tuple[Group, Member, Records]:
     """The member that joins, or joins again, in the group that it joins."""
-    group, records = upgraded(group)
+    group, records = upgraded(group, now_ms)
     static = None if event.client.instance_id is None else group.static_member(event.client.instance_id)
     if static is not None and static.id != event.member_id:
         if not static.is_classic and not static.away:

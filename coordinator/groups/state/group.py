@@ -138,6 +138,11 @@ class Group:
         return self.classic.state if self.exists else ClassicState.DEAD
 
     @property
+    def has_kafka_clients(self) -> bool:
+        """Whether it has members that would not hear of offsets that others set."""
+        return self.classic.active or any(m.kafka is not None for m in self.members.values())
+
+    @property
     def consumer_state(self) -> str:
         """Its state by the names of KIP-848, where the coordinator assigns its partitions."""
         if not self.members:

@@ -18,14 +18,15 @@ from coordinator.groups.classic.consumer_protocol import (
     CONSUMER,
     assigned_partitions,
     encode_assignment,
+    held_partitions,
     subscribed_topics,
 )
 from coordinator.groups.classic.rebalance import Rebalance
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import member_record
-from coordinator.groups.state.member import Member
+from coordinator.groups.state.member import NOTHING, Member, Partitions
 from log_tables.cluster.group_log import ClassicKey, KafkaClient, MemberConfig, MemberKey, Records
-from log_tables.errors import InconsistentGroupProtocol, Retriable
+from log_tables.errors import InconsistentGroupProtocol
 
 ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 """The assignors of classic members which the coordinator may stand in for. Others, as those of Kafka Streams,
@@ -33,18 +34,20 @@ do more than assign.
 """
 
 
-def upgraded(group: Group) -> tuple[Group, Records]:
+def upgraded(group: Group, now_ms: float) -> tuple[Group, Records]:
     """`group` with its classic members among those whose partitions the coordinator assigns.
 
-    Raises InconsistentGroupProtocol where the coordinator cannot stand in for their assignor; Retriable for
-    the moments in which the leader assigns.
+    Raises InconsistentGroupProtocol where the coordinator cannot stand in for their assignor.
     """
     classic = group.classic
     if not classic.exists:
         return group, []
-    if classic.state is ClassicState.COMPLETING_REBALANCE:
-        raise Retriable(f"the members of the group {group.id!r} are being assigned; repeat the request")
-    members = {member.id: _as_ours(group, member) for member in classic.members.values()}
+    assigned = {member.id: _assigned(group, member) for member in classic.members.values()}
+    given = NOTHING.union(*assigned.values())
+    members = {
+        member.id: _as_ours(group, member, assigned[member.id], given, now_ms)
+        for member in classic.members.values()
+    }
     newest = max(group.generation, classic.newest)
     after = replace(group, members=members, generation=newest, classic=ClassicGroup())
     records: Records = [member_record(after, member) for member in members.values()]
@@ -53,10 +56,10 @@ def upgraded(group: Group) -> tuple[Group, Records]:
     return after, records
 
 
-def _as_ours(group: Group, member: ClassicMember) -> Member:
+def _assigned(group: Group, member: ClassicMember) -> Partitions:
+    """The partitions that `member` was assigned. Raises InconsistentGroupProtocol."""
     classic = group.classic
-    data = member.metadata(classic.protocol) or member.protocols[0][1]
-    topics, assigned = subscribed_topics(data), assigned_partitions(member.assignment)
+    topics, assigned = subscribed_topics(_said(group, member)), assigned_partitions(member.assignment)
     known = classic.protocol in ASSIGNORS or not classic.protocol
     if classic.protocol_type != CONSUMER or not known or topics is None or assigned is None:
         raise InconsistentGroupProtocol(
@@ -64,18 +67,38 @@ def _as_ours(group: Group, member: ClassicMember) -> Member:
             f"{classic.protocol_type!r}, which the coordinator cannot do for them; set "
             "group.protocol=classic, stop them first, or use another group"
         )
-    there = (at for at in assigned if at.topic in group.topics)
-    owned = frozenset(at for at in there if at.partition < group.topics[at.topic].partitions)
+    return _there(group, assigned)
+
+
+def _said(group: Group, member: ClassicMember) -> bytes:
+    return member.metadata(group.classic.protocol) or member.protocols[0][1]
+
+
+def _there(group: Group, partitions: Partitions) -> Partitions:
+    named = (at for at in partitions if at.topic in group.topics)
+    return frozenset(at for at in named if 0 <= at.partition < group.topics[at.topic].partitions)
+
+
+def _as_ours(
+    group: Group, member: ClassicMember, assigned: Partitions, given: Partitions, now_ms: float
+) -> Member:
+    """One that joined with partitions which it is assigned no longer may hold them until it joins again. All
+    are as if they were heard of now: those that wait for an answer have been silent.
+    """
+    classic, said = group.classic, _said(group, member)
+    revoking = _there(group, held_partitions(said)) - given
     return Member(
         member.id,
         classic_config(member.session_timeout_ms, member.rebalance_timeout_ms),
-        member.seen_ms,
-        member.seen_ms,
-        topics,
-        owned=owned,
+        now_ms,
+        now_ms,
+        subscribed_topics(said) or frozenset(),
+        owned=assigned | revoking,
         epoch=classic.generation,
         previous_epoch=classic.generation,
         context=member.context,
+        revoking=revoking,
+        asked_ms=now_ms if revoking else None,
         kafka=KafkaClient(
             member.client_id, member.client_host, member.instance_id, protocols=member.protocols
         ),

@@ -97,6 +97,10 @@ def _join(
     topics = subscribed_topics(dict(event.protocols)[protocol])
     if topics is None:
         raise InconsistentGroupProtocol(f"the subscription of {event.member_id[:100]!r} cannot be read")
+    held = held_partitions(dict(event.protocols)[protocol])
+    if member is None and event.member_id and held:
+        # One that was given up while it reads on: it lets go of them, and joins anew.
+        raise UnknownMember(f"the group {group.id!r} has no member {event.member_id[:100]!r}; join anew")
     _check_room(group, event, others, member, limits)
     if not event.member_id and event.requires_known_member_id and event.instance_id is None:
         error = MemberIdRequired("join again with the member id given here", member_id=event.new_member_id)
@@ -113,8 +117,7 @@ def _join(
         group, more = rebalanced(group, ())
         records += more
     records.append(member_record(group, after))
-    held = held_partitions(dict(event.protocols)[protocol]) & after.owned
-    group, more = reconciled(group, after, held, now_ms, renews=is_new)
+    group, more = reconciled(group, after, held & after.owned, now_ms, renews=is_new)
     answer = JoinAnswer(
         member_id=name,
         generation=group.members[name].epoch,

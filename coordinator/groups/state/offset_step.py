@@ -67,7 +67,7 @@ def reset(group: Group, event: Reset, _now_ms: float) -> tuple[Group, Records]:
 
 
 def _check_resetting(group: Group, event: Reset) -> None:
-    if group.classic.active:
+    if group.has_kafka_clients:
         raise GroupNotEmpty(
             f"the group {group.id!r} has members that joined by Kafka's protocol, and would not hear of it; "
             "stop them first"

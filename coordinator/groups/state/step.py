@@ -103,7 +103,7 @@ def _joined(group: Group, event: Join, now_ms: float) -> tuple[Group, Records]:
         raise InvalidConsumer(
             f"partition.assignment.strategy={strategy!r} is not known; use one of {', '.join(STRATEGIES)}"
         )
-    group, records = upgraded(group)
+    group, records = upgraded(group, now_ms)
     if strategy and group.members and strategy != group.strategy:
         raise InvalidConsumer(
             f"the group {group.id!r} shares its partitions by {group.strategy}, not by {strategy}; use "
