@@ -21,7 +21,7 @@ from coordinator.groups.classic.events import (
     SyncAnswer,
     SyncGroup,
 )
-from coordinator.groups.events import OffsetAndMetadata, TopicsChanged
+from coordinator.groups.events import OffsetAndMetadata, Tick, TopicsChanged
 from coordinator.groups.state.classic_step import classic_step
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
@@ -151,6 +151,12 @@ class DrivenClassic:
     def pass_ms(self, milliseconds: float) -> None:
         """Let time pass, with a tick at its end."""
         self.now_ms += milliseconds
+        self.happen(ClassicTick())
+
+    def expire(self) -> None:
+        """Let whoever is late be given up, of any kind."""
+        self.group, records = step(self.group, Tick(int(self.now_ms)), self.now_ms)
+        self.records += records
         self.happen(ClassicTick())
 
     def held(self, request: int) -> bool:

@@ -1,4 +1,4 @@
-"""A group whose members are of every kind, its coordinators, who die, and its protocol, which changes with them.
+"""A group with members of every kind, its coordinators, who die, and its protocol, which changes with them.
 
 What its clients hold is what they would read: each partition has one holder among the members at any time. A
 step is durable and heard, durable and not heard, or lost with its coordinator, whom another one follows.
@@ -10,7 +10,11 @@ from enum import Enum, auto
 from itertools import count
 
 from coordinator.groups.classic.classic_group import ClassicState
-from coordinator.groups.classic.consumer_protocol import assigned_partitions, encode_assignment, held_partitions
+from coordinator.groups.classic.consumer_protocol import (
+    assigned_partitions,
+    encode_assignment,
+    held_partitions,
+)
 from coordinator.groups.classic.events import (
     Answer,
     ClassicEvent,
@@ -213,9 +217,7 @@ class MixedLife:
         offsets = {min(client.holds): OffsetAndMetadata(1)}
         try:
             self._apply(
-                CommitOffsets(
-                    offsets=offsets, at_ms=1, member_id=client.member_id, generation=client.epoch
-                )
+                CommitOffsets(offsets=offsets, at_ms=1, member_id=client.member_id, generation=client.epoch)
             )
         except Conflict:
             self.seen.add("stale commit")
@@ -410,7 +412,7 @@ class MixedLife:
         assignments = {}
         if client.leads:
             held = dict(client.leads)
-            shares = sticky(dict.fromkeys(held, ["t"]), {"t": PARTITIONS}, held)
+            shares = sticky({name: ["t"] for name in held}, {"t": PARTITIONS}, held)
             taken = {at: name for name, partitions in held.items() for at in partitions}
             for name, share in shares.items():
                 kept = {at for at in share if not self.cooperative or taken.get(at, name) == name}

@@ -25,6 +25,7 @@ from coordinator.groups.classic.rebalance import Rebalance
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import member_record
 from coordinator.groups.state.member import NOTHING, Member, Partitions
+from coordinator.groups.state.ownership import rebalanced
 from log_tables.cluster.group_log import ClassicKey, KafkaClient, MemberConfig, MemberKey, Records
 from log_tables.errors import InconsistentGroupProtocol
 
@@ -53,7 +54,8 @@ def upgraded(group: Group, now_ms: float) -> tuple[Group, Records]:
     records: Records = [member_record(after, member) for member in members.values()]
     if classic.stored is not None:
         records.append((ClassicKey(group.id), None))
-    return after, records
+    after, more = rebalanced(after, ())
+    return after, records + more
 
 
 def _assigned(group: Group, member: ClassicMember) -> Partitions:

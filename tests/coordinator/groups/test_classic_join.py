@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
-
 from coordinator.access.principal import Principal, RequestContext
 from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.classic.events import JoinAnswer
-from coordinator.groups.events import Delete, Join, TopicsChanged
+from coordinator.groups.events import Delete, TopicsChanged
 from coordinator.groups.state.step import step
-from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import (
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
@@ -166,15 +163,6 @@ def test_a_new_group_whose_only_member_leaves_before_it_began_is_gone() -> None:
     group.leave("a")
     assert not group.group.exists
     assert group.records == []
-
-
-def test_consumer_instances_and_classic_members_exclude_one_another() -> None:
-    group = DrivenClassic().stable("a")
-    with pytest.raises(InconsistentGroupProtocol, match="stop them"):
-        step(group.group, Join("i", MemberConfig()), 0)
-    group.leave("a")
-    group.group = step(group.group, Join("i", MemberConfig()), 0)[0]
-    group.refuse(group.request(new="b"), InconsistentGroupProtocol)
 
 
 def test_the_group_says_who_has_made_it() -> None:

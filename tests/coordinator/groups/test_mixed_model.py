@@ -1,5 +1,6 @@
-"""A group of members of every kind, driven by anything, in any order: what `MixedLife` checks after every step
-always holds, and in the end each partition is read once.
+"""A group of members of every kind, driven by anything, in any order.
+
+What `MixedLife` checks after every step always holds, and in the end each partition is read once.
 """
 
 import pytest
