@@ -23,7 +23,7 @@ from coordinator.groups.classic.events import (
     SyncGroup,
 )
 from coordinator.groups.classic.rebalance import rebalancing
-from coordinator.groups.events import ConsumerHeartbeat, Delete, HeartbeatAnswer, OffsetAndMetadata
+from coordinator.groups.events import Configure, ConsumerHeartbeat, Delete, HeartbeatAnswer, OffsetAndMetadata
 from coordinator.groups.group_coordinator import GroupCoordinator
 from coordinator.groups.group_wire import (
     Forwarded,
@@ -132,6 +132,10 @@ class ClassicCoordinator:
         """Delete a group. Raises UnknownGroup, GroupNotEmpty."""
         await self._apply(group_id, Delete())
 
+    async def configure(self, group_id: str, event: Configure) -> None:
+        """Change the settings of a group, which need not exist."""
+        await self._apply(group_id, event)
+
     async def group(self, group_id: str) -> Group:
         """A group, durable. Its state is Dead if there is none.
 
@@ -179,8 +183,8 @@ class ClassicCoordinator:
                 return await self._commit(group_id, event)
             case DeleteOffsets():
                 return await self._delete_offsets(group_id, event)
-            case Delete():
-                await self._coordinator.delete(group_id, event.force)
+            case Configure() | Delete():
+                await self._change(group_id, event)
                 return None
         shard = await self._shard(group_id)
         if isinstance(event, JoinGroup):
@@ -188,6 +192,12 @@ class ClassicCoordinator:
         answer = await shard.ask(group_id, event)
         assert not isinstance(answer, LakelogError)
         return answer
+
+    async def _change(self, group_id: str, event: Configure | Delete) -> None:
+        if isinstance(event, Delete):
+            await self._coordinator.delete(group_id, event.force)
+        else:
+            await self._coordinator.apply_event(group_id, event)
 
     def _check_join(self, shard: Shard, group_id: str, event: JoinGroup) -> None:
         """Raise QuotaReached when a client that is no member yet is one too many."""
@@ -209,11 +219,12 @@ class ClassicCoordinator:
         returns = event.member_id in before.members or (instance and before.static_member(instance))
         if event.epoch == 0 and not returns:
             self._shards.check_quota(shard, group_id, event.context, joins=True)
+        event = replace(event, session_timeout_ms=self._shards.session_timeout_ms(before))
         after = shard.apply(group_id, event)
         await shard.wait_durable(group_id)
         if event.epoch < 0:
             return HeartbeatAnswer(event.member_id, event.epoch)
-        return _answer(before, after, event, self._shards.heartbeat_interval_ms)
+        return _answer(before, after, event, self._shards.heartbeat_interval_ms(after))
 
     async def _note_alive(self, group_id: str, event: GroupHeartbeat) -> None:
         shard = await self._shard(group_id)

@@ -199,8 +199,8 @@ class ConsumerHeartbeat:
 
     member_id: str
     epoch: int
-    session_timeout_ms: int
     client: KafkaClient
+    session_timeout_ms: int = 0
     rebalance_timeout_ms: int = -1
     topics: frozenset[str] | None = None
     pattern: str | None = None
@@ -229,6 +229,13 @@ class HeartbeatAnswer:
 
 LEAVES, LEAVES_FOR_A_WHILE = -1, -2
 """The epochs of members that leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """The group has these settings, by Kafka's names; None resets one."""
+
+    configs: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,4 +268,5 @@ class Tick:
 
 
 MemberEvent = Leave | Heartbeat | Subscribe | Start | Unsubscribe | Assign | Poll | Commit | Seek
-Event = Join | MemberEvent | ConsumerHeartbeat | Reset | Transact | Applied | Delete | TopicsChanged | Tick
+ChangeEvent = Configure | Reset | Transact | Applied | Delete | TopicsChanged | Tick
+Event = Join | MemberEvent | ConsumerHeartbeat | ChangeEvent

@@ -15,7 +15,7 @@ from coordinator.groups.classic.events import (
     SyncAnswer,
     SyncGroup,
 )
-from coordinator.groups.events import ConsumerHeartbeat, Delete, HeartbeatAnswer
+from coordinator.groups.events import Configure, ConsumerHeartbeat, Delete, HeartbeatAnswer
 from log_tables.errors import Detail, InvalidArgument, LakelogError, error_named
 from log_tables.topic_partition import TopicPartition
 
@@ -25,6 +25,7 @@ Forwarded = (
     | GroupHeartbeat
     | LeaveGroup
     | ConsumerHeartbeat
+    | Configure
     | CommitOffsets
     | DeleteOffsets
     | Delete

@@ -109,7 +109,7 @@ class Shard:
     @property
     def size(self) -> int:
         """How many groups there are."""
-        return len(self._groups)
+        return sum(group.exists for group in self._groups.values())
 
     @property
     def members(self) -> int:
@@ -140,7 +140,7 @@ class Shard:
         return sum(group.principal == principal for group in self._groups.values())
 
     def groups(self) -> list[Group]:
-        """Every group that there is, by name."""
+        """Every group that there is, or has settings, by name."""
         return [group for _, group in sorted(self._groups.items())]
 
     def apply(self, group_id: str, event: Event) -> Group:
@@ -203,7 +203,7 @@ class Shard:
             self._members -= _members(known)
             if after.members is not known.members:
                 self.have_left = self.have_left or not known.members.keys() <= after.members.keys()
-        if after.exists:
+        if after.exists or after.configs:
             self._groups[after.id] = after
             self._members += _members(after)
             self._note_due(after)

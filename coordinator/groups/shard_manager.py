@@ -17,7 +17,7 @@ from coordinator.groups.classic.classic_group import ClassicLimits
 from coordinator.groups.events import TopicsChanged, TopicState
 from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.shard import Shard
-from coordinator.groups.state.group import Group
+from coordinator.groups.state.group import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, Group
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.step import step
 from coordinator.groups.topic_filter import TopicFilter
@@ -176,7 +176,7 @@ class ShardManager:
         check_group_name(group_id)
         await self.refresh_topics()
         found = await self._stored_group(group_id) if await self.has_groups() else None
-        if found is None:
+        if found is None or not found.exists:
             raise UnknownGroup(
                 f"there is no consumer group {group_id!r}; list them with `lakelog group list`"
             )
@@ -192,6 +192,10 @@ class ShardManager:
 
     async def groups(self) -> list[Group]:
         """Every group, by its id."""
+        return [group for group in await self.named_groups() if group.exists]
+
+    async def named_groups(self) -> list[Group]:
+        """Every group, and those that do not exist and have settings, by id."""
         await self.refresh_topics()
         if not await self.has_groups():
             return []
@@ -207,11 +211,12 @@ class ShardManager:
         if not await self.has_groups():
             return []
         partitions = self._leadership.led_here(await self._topic(), 0)
-        return [group for partition in partitions for group in await self._groups_of(partition)]
+        return [group for index in partitions for group in await self._groups_of(index) if group.exists]
 
     def coordinated_groups(self) -> list[Group]:
         """The groups that this process coordinates now."""
-        return [group for shard in [*self._shards.values()] if shard.leading for group in shard.groups()]
+        leading = [shard for shard in self._shards.values() if shard.leading]
+        return [group for shard in leading for group in shard.groups() if group.exists]
 
     def check_quota(
         self, shard: Shard, group_id: str, context: RequestContext | None, joins: bool = False
@@ -242,12 +247,18 @@ class ShardManager:
             )
             _check_below(f"consumer instances of {name[:200]}", members, setting, most)
 
-    @property
-    def heartbeat_interval_ms(self) -> int:
-        """How often a Kafka client is to say that it is alive: less often where there are very many."""
+    def session_timeout_ms(self, group: Group) -> int:
+        """How long a Kafka client of a group may be silent."""
+        return int(group.configs.get(SESSION_TIMEOUT_MS, self._settings.group_consumer_session_timeout_ms))
+
+    def heartbeat_interval_ms(self, group: Group) -> int:
+        """How often a Kafka client of a group is to say that it is alive: less often where there are very
+        many.
+        """
+        default = self._settings.group_consumer_heartbeat_interval_ms
+        setting = int(group.configs.get(HEARTBEAT_INTERVAL_MS, default))
         members = sum(each.members for each in self._shards.values())
-        setting = self._settings.group_consumer_heartbeat_interval_ms
-        slowest = max(setting, self._settings.group_consumer_session_timeout_ms // 4)
+        slowest = max(setting, self.session_timeout_ms(group) // 4)
         return min(max(setting, members * 1_000 // HEARTBEATS_PER_S), slowest)
 
     def make_way(self) -> None:

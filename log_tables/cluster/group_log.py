@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets`, which hold the state of consumer groups by key, and how they are read.
 
-Keys and values are JSON. The newest record of a key counts; a null value deletes it. There are seven kinds of
-keys: a group, a member, a classic group (as Kafka's clients form it) with all its members, an offset that a
-group has committed for a partition, the number of a group's newest transaction, a transaction that is not
-applied yet, and a retry key that is remembered.
+Keys and values are JSON. The newest record of a key counts; a null value deletes it. There are eight kinds of
+keys: a group, a member, the settings of a group, a classic group (as Kafka's clients form it) with all its
+members, an offset that a group has committed for a partition, the number of a group's newest transaction, a
+transaction that is not applied yet, and a retry key that is remembered.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,6 +32,12 @@ class MemberKey(msgspec.Struct, frozen=True, tag_field="kind", tag="member"):
 
     group: str
     member: str
+
+
+class SettingsKey(msgspec.Struct, frozen=True, tag_field="kind", tag="settings"):
+    """The key of the settings of a group."""
+
+    group: str
 
 
 class ClassicKey(msgspec.Struct, frozen=True, tag_field="kind", tag="classic"):
@@ -68,7 +74,7 @@ class RetryKey(msgspec.Struct, frozen=True, tag_field="kind", tag="retry"):
     key: str
 
 
-Key = GroupKey | MemberKey | ClassicKey | OffsetKey | TransactionsKey | IntentKey | RetryKey
+Key = GroupKey | MemberKey | SettingsKey | ClassicKey | OffsetKey | TransactionsKey | IntentKey | RetryKey
 
 
 class GroupValue(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -151,6 +157,12 @@ class MemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
     revoking: dict[str, list[int]] = {}
     previous_epoch: int = 0
     away: bool = False
+
+
+class SettingsValue(msgspec.Struct, frozen=True):
+    """The settings of a group that were set, by Kafka's names."""
+
+    configs: dict[str, str]
 
 
 class ClassicMemberValue(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -259,7 +271,9 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: bool = False
 
 
-Value = GroupValue | MemberValue | ClassicValue | OffsetValue | TransactionsValue | Intent | Retry
+Value = (
+    GroupValue | MemberValue | SettingsValue | ClassicValue | OffsetValue | TransactionsValue | Intent | Retry
+)
 Records = list[tuple[Key, Value | None]]
 
 _decode_key = msgspec.json.Decoder(Key).decode
@@ -267,6 +281,7 @@ _encode = msgspec.json.Encoder().encode
 _VALUES: dict[type[Key], msgspec.json.Decoder[Value]] = {
     GroupKey: msgspec.json.Decoder(GroupValue),
     MemberKey: msgspec.json.Decoder(MemberValue),
+    SettingsKey: msgspec.json.Decoder(SettingsValue),
     ClassicKey: msgspec.json.Decoder(ClassicValue),
     OffsetKey: msgspec.json.Decoder(OffsetValue),
     TransactionsKey: msgspec.json.Decoder(TransactionsValue),

@@ -80,7 +80,6 @@ def _event(door: Door, client: Client, request: ConsumerGroupHeartbeatRequest) -
     return ConsumerHeartbeat(
         member_id=request.member_id or door.here.clock.unique_id(),
         epoch=request.member_epoch,
-        session_timeout_ms=door.here.settings.group_consumer_session_timeout_ms,
         client=KafkaClient(client.id, client.host, request.instance_id, request.rack_id or ""),
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         topics=None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names),

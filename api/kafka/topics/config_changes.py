@@ -20,6 +20,7 @@ from api.kafka.protocol.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from api.kafka.topics.configs import ConfigResourceType, check_resource, denied_code
+from api.kafka.topics.group_configs import GROUP, alter_groups
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.topic_admin import change_config, check_change
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
@@ -61,7 +62,11 @@ async def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """Single settings set or reset, and words put into lists or taken out of them."""
     alter = partial(_alter, door, client, "IncrementalAlterConfigs", _increment, request.validate_only)
-    return IncrementalAlterConfigsResponse(responses=await in_thread(door, lambda: alter(request.resources)))
+    groups = [each for each in request.resources if each.resource_type == GROUP]
+    others = [each for each in request.resources if each.resource_type != GROUP]
+    responses = await in_thread(door, lambda: alter(others)) if others else []
+    responses += await alter_groups(door, client, groups, request.validate_only)
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def _alter(
@@ -98,6 +103,9 @@ def _alter(
 def _check(client: Client, kind: int, name: str) -> None:
     """Raise AuthorizationFailed, Refusal unless `client` may change the settings of a topic."""
     check_resource(client, Operation.ALTER_CONFIGS, kind, name)
+    if kind == ConfigResourceType.GROUP:
+        message = "the settings of groups are changed one by one; send IncrementalAlterConfigs"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
     if kind != ConfigResourceType.TOPIC:
         message = "the settings of a gateway cannot be changed by its clients; set them where it is started"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)

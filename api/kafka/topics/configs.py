@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import cache
+from itertools import islice
 from typing import NamedTuple
 
 from api.client_topics import TopicDescription, describe_named, describe_topics
@@ -21,6 +22,8 @@ from api.kafka.protocol.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from api.kafka.topics.group_configs import GROUP, GroupSetting, group_settings, named_groups
+from coordinator.groups.state.group import Group
 from ingest.settings import Settings
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
@@ -47,6 +50,15 @@ _BROKER_FIELDS: Mapping[str, tuple[str, str]] = {
     "connections.max.idle.ms": (
         "kafka_connections_max_idle_ms",
         "How long, in ms, a connection of a Kafka client may be idle before it is closed.",
+    ),
+    "group.consumer.heartbeat.interval.ms": (
+        "group_consumer_heartbeat_interval_ms",
+        "How often, in ms, a member by KIP-848 is to say that it is alive.",
+    ),
+    "group.consumer.max.size": ("group_max_size", "Members that one group may have."),
+    "group.consumer.session.timeout.ms": (
+        "group_consumer_session_timeout_ms",
+        "How long, in ms, a member by KIP-848 may be silent.",
     ),
     "group.max.session.timeout.ms": (
         "group_max_session_timeout_ms",
@@ -87,6 +99,7 @@ class ConfigSource(IntEnum):
     """Where the value of a setting comes from, by Kafka's numbers."""
 
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_GROUP_CONFIG = 8
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
 
@@ -128,7 +141,10 @@ class ConfigResourceType(IntEnum):
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
-    GROUP = 32
+    GROUP = GROUP
+
+
+_GROUP_NEEDS = Operation.DESCRIBE_CONFIGS, ResourceType.GROUP
 
 
 class ConfigType(IntEnum):
@@ -152,7 +168,7 @@ async def describe_configs(
         named = named_once(request.resources, lambda each: (each.resource_type, each.resource_name))
         topics = describe_named(door.here, (each.resource_name for each, _ in named))
         return [
-            _described(door, client, request, each, full or refusal or topics.get(each.resource_name))
+            _described(door, client, request, each, full or refusal or _found(each, topics, groups))
             for each, refusal in named
         ]
 
@@ -161,7 +177,19 @@ async def describe_configs(
         client.room.settle(room)
     except BufferFull as error:
         full = Refusal(*said(error))
+    asked = (each.resource_name for each in request.resources if each.resource_type == GROUP)
+    allowed = (name for name in asked if client.caller.may(*_GROUP_NEEDS, name))
+    groups = await named_groups(door, islice(allowed, 0 if full else KAFKA_RESOURCES_MAX))
     return DescribeConfigsResponse(results=await asyncio.to_thread(describe))
+
+
+def _found(
+    asked: DescribeConfigsResource,
+    topics: Mapping[str, TopicDescription],
+    groups: Mapping[str, Group | LakelogError],
+) -> TopicDescription | Group | LakelogError | None:
+    name = asked.resource_name
+    return groups.get(name) if asked.resource_type == GROUP else topics.get(name)
 
 
 def _described(
@@ -169,14 +197,14 @@ def _described(
     client: Client,
     request: DescribeConfigsRequest,
     asked: DescribeConfigsResource,
-    found: TopicDescription | Refusal | None,
+    found: TopicDescription | Group | LakelogError | Refusal | None,
 ) -> DescribeConfigsResult:
     """With no more than was asked for."""
     kind, name, keys = asked.resource_type, asked.resource_name, asked.configuration_keys
     result = DescribeConfigsResult(error_message=None, resource_type=kind, resource_name=name)
     more = (request.include_synonyms, request.include_documentation)
     try:
-        if isinstance(found, Refusal):
+        if isinstance(found, Refusal | LakelogError):
             raise found
         wanted = {*keys} if keys else None
         result.configs = [
@@ -193,6 +221,8 @@ def denied_code(resource_type: int) -> ErrorCode:
     """The code of a denial of what has settings."""
     if resource_type == ConfigResourceType.TOPIC:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if resource_type == ConfigResourceType.GROUP:
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
@@ -201,9 +231,13 @@ def check_resource(client: Client, operation: Operation, resource_type: int, nam
     if resource_type == ConfigResourceType.TOPIC:
         client.caller.check(operation, ResourceType.TOPIC, name)
         return
+    if resource_type == ConfigResourceType.GROUP:
+        client.caller.check(operation, ResourceType.GROUP, name)
+        return
     client.caller.check(operation, ResourceType.CLUSTER)
     if resource_type != ConfigResourceType.BROKER:
-        message = f"resources of type {resource_type} have no settings here; topics (2) and brokers (4) have"
+        known = "topics (2), brokers (4) and groups (32)"
+        message = f"resources of type {resource_type} have no settings here; {known} have"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
@@ -220,15 +254,17 @@ class _Found(NamedTuple):
 
 
 def _settings(
-    door: Door, client: Client, asked: DescribeConfigsResource, topic: TopicDescription | None
+    door: Door, client: Client, asked: DescribeConfigsResource, found: TopicDescription | Group | None
 ) -> Iterator[_Found]:
     """All settings of a resource. Raises AuthorizationFailed, UnknownTopic, Refusal."""
     name = asked.resource_name
     check_resource(client, Operation.DESCRIBE_CONFIGS, asked.resource_type, name)
     if asked.resource_type == ConfigResourceType.TOPIC:
-        if topic is None:
+        if not isinstance(found, TopicDescription):
             raise UnknownTopic(f"there is no topic {name[:249]!r}; check its name, or create it")
-        return _of_topic(topic.config)
+        return _of_topic(found.config)
+    if isinstance(found, Group):
+        return map(_of_group, group_settings(door.here.settings, found.configs))
     if name == "":
         return iter(())  # Kafka's defaults for all brokers: a gateway has settings of its own alone
     if name != str(door.here.brokers.id):
@@ -300,6 +336,13 @@ def _of_broker(setting: BrokerSetting) -> _Found:
     return _Found(setting.name, value, default, source, kind, True, setting.meaning)
 
 
+def _of_group(found: GroupSetting) -> _Found:
+    setting, value = found
+    source = ConfigSource.DEFAULT_CONFIG if value is None else ConfigSource.DYNAMIC_GROUP_CONFIG
+    shown = setting.default if value is None else value
+    return _Found(setting.name, shown, setting.default, source, ConfigType.INT, False, setting.meaning)
+
+
 def _text(value: bool | int | str) -> str:
     return (
         str(value).lower() if isinstance(value, bool) else f"{value:d}" if isinstance(value, int) else value
@@ -337,6 +380,10 @@ async def list_config_resources(
         found += [_resource(ConfigResourceType.TOPIC, name) for name in seen]
     if ConfigResourceType.BROKER in wanted:
         found += [_resource(ConfigResourceType.BROKER, str(each.id)) for each in door.brokers()]
+    if ConfigResourceType.GROUP in wanted:
+        groups = await door.here.shard_manager.named_groups()
+        seen = [each.id for each in groups if each.configs and client.caller.allows(*_GROUP_NEEDS, each.id)]
+        found += [_resource(ConfigResourceType.GROUP, name) for name in seen]
     return ListConfigResourcesResponse(config_resources=found)
 
 

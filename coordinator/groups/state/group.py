@@ -32,6 +32,11 @@ class GroupType(StrEnum):
     CONSUMER = "consumer"
 
 
+HEARTBEAT_INTERVAL_MS = "consumer.heartbeat.interval.ms"
+SESSION_TIMEOUT_MS = "consumer.session.timeout.ms"
+"""The settings of groups, by Kafka's names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A group. Immutable; `step` returns the next one.
@@ -40,7 +45,8 @@ class Group:
     is whoever made it, `User:<name>`; empty where nobody was authenticated. `readable` says which topics
     members that subscribe by pattern may read; without it all. `members` are those whose partitions the
     coordinator assigns: instances of the HTTP API and Kafka clients. `classic` has those of Kafka's clients
-    which assign them among themselves: there are only ones of one kind at a time.
+    which assign them among themselves: there are only ones of one kind at a time. `configs` are its settings,
+    by Kafka's names; it may have some before it exists.
     """
 
     id: str
@@ -55,6 +61,7 @@ class Group:
     principal: str = ""
     readable: TopicFilter | None = field(default=None, compare=False)  # it follows from the ACLs
     classic: ClassicGroup = field(default_factory=ClassicGroup)
+    configs: Mapping[str, str] = field(default_factory=dict)
 
     def member(self, member_id: str) -> Member:
         """Raises UnknownMember."""

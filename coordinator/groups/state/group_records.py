@@ -23,6 +23,8 @@ from log_tables.cluster.group_log import (
     OffsetValue,
     Retry,
     RetryKey,
+    SettingsKey,
+    SettingsValue,
     TransactionsKey,
     TransactionsValue,
     Value,
@@ -93,9 +95,11 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     counts: dict[str, TransactionsValue] = {}
     intents: defaultdict[str, dict[int, Intent]] = defaultdict(dict)
     retries: defaultdict[str, dict[str, Retry]] = defaultdict(dict)
-    for key, value in dict(records).items():  # the newest of each key
+    newest = dict(records)
+    configs = {key.group: value.configs for key, value in newest.items() if isinstance(value, SettingsValue)}
+    for key, value in newest.items():
         match key, value:
-            case _, None:
+            case (_, None) | (SettingsKey(), _):
                 pass
             case GroupKey(group), GroupValue():
                 generations[group] = value
@@ -115,6 +119,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             case _:
                 raise AssertionError(f"{key} has the value {value}")
     groups = generations.keys() | members.keys() | offsets.keys() | counts.keys() | classic.keys()
+    groups |= configs.keys()
     return {
         group: Group(
             group,
@@ -127,6 +132,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             committed_ms=newest_commit_ms(offsets[group]),
             transactions=transaction_state.remember(counts.get(group), intents[group], retries[group]),
             classic=classic.get(group, ClassicGroup()),
+            configs=configs.get(group, {}),
         )
         for group in sorted(groups)
     }

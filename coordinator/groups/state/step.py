@@ -16,6 +16,7 @@ from coordinator.groups.events import (
     Applied,
     Assign,
     Commit,
+    Configure,
     ConsumerHeartbeat,
     Delete,
     Event,
@@ -50,6 +51,8 @@ from log_tables.cluster.group_log import (
     MemberKey,
     OffsetKey,
     Records,
+    SettingsKey,
+    SettingsValue,
 )
 from log_tables.errors import (
     GroupNotEmpty,
@@ -201,6 +204,13 @@ def _left(group: Group, event: Leave, _now_ms: float) -> tuple[Group, Records]:
     return without(group, [event.member_id])
 
 
+def _configured(group: Group, event: Configure, _now_ms: float) -> tuple[Group, Records]:
+    merged = {**group.configs, **event.configs}
+    configs = {name: value for name, value in merged.items() if value is not None}
+    value = SettingsValue(configs) if configs else None
+    return replace(group, configs=configs), [(SettingsKey(group.id), value)]
+
+
 def _applied(group: Group, event: Applied, _now_ms: float) -> tuple[Group, Records]:
     transactions, records = transaction_state.apply(group.transactions, group.id, event)
     return replace(group, transactions=transactions), records
@@ -213,7 +223,7 @@ def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Record
         raise Retriable(f"transactions of the group {group.id!r} are being applied; repeat the request")
     keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
     keys += [OffsetKey(group.id, *at) for at in group.offsets]
-    gone = Group(group.id, topics=group.topics, readable=group.readable)
+    gone = Group(group.id, topics=group.topics, readable=group.readable, configs=group.configs)
     forgotten = transaction_state.forget(group.transactions, group.id)
     if group.classic.stored is not None:
         keys.append(ClassicKey(group.id))
@@ -301,6 +311,7 @@ _STEPS: Mapping[type[Event], Callable[[Group, Any, float], tuple[Group, Records]
     Reset: reset,
     Transact: transact,
     ConsumerHeartbeat: heard_of_client,
+    Configure: _configured,
     Applied: _applied,
     Delete: _deleted,
     TopicsChanged: _topics_changed,
