@@ -210,6 +210,8 @@ class ClassicCoordinator:
             self._shards.make_way()
 
     async def _hear(self, group_id: str, event: ConsumerHeartbeat) -> HeartbeatAnswer:
+        if event.topics is not None or event.pattern is not None:
+            await self._shards.refresh_topics()
         shard = await self._shard(group_id)
         if self._clock.monotonic() - shard.looked_s > HEARTBEAT_CHECK_S:
             await asyncio.to_thread(shard.refresh)

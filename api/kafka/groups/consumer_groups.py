@@ -95,6 +95,8 @@ def _check_shape(request: ConsumerGroupHeartbeatRequest) -> None:
     name, epoch = request.member_id, request.member_epoch
     if epoch < LEAVES_FOR_A_WHILE:
         raise InvalidArgument(f"{epoch} is no member epoch; send -2, -1, 0 or the one that was given")
+    if epoch == LEAVES_FOR_A_WHILE and request.instance_id is None:
+        raise InvalidArgument("only a member with a group.instance.id leaves for a while; send epoch -1")
     if not (name or epoch == 0) or len(name) > NAME_MAX_CHARS or not name.isprintable():
         raise InvalidArgument(
             f"the member id {name[:40]!r} cannot be used; send up to {NAME_MAX_CHARS} printable characters"

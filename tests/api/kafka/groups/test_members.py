@@ -10,7 +10,6 @@ import pytest
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.clients.seldom import Seldom
 from api.kafka.protocol.messages.groups import (
-    ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -153,23 +152,24 @@ def test_groups_are_listed_described_and_deleted(asking: Asker) -> None:
     assert asking.ask(delete).results[0].error_code == ErrorCode.NONE
 
 
-def test_a_group_of_consumer_instances_is_seen_and_not_joined(kafka: KafkaGateway, asking: Asker) -> None:
-    topic, group = kafka.create_topic(unique("t"), 2), unique("g")
+def test_a_group_of_consumer_instances_is_seen_and_joined(kafka: KafkaGateway, asking: Asker) -> None:
+    group = unique("g")
+    topic = kafka.create_topic(f"topic-{group}", 2)
     client, headers = kafka.running.client, {"Content-Type": "application/vnd.kafka.v2+json"}
     made = client.post(f"/consumers/{group}", json={"name": "one", "format": "binary"}, headers=headers)
     assert made.status_code == 200, made.text
     at = f"/consumers/{group}/instances/one"
     client.post(f"{at}/subscription", json={"topics": [topic]}, headers=headers)
     client.get(f"{at}/records", headers={"Accept": "application/vnd.kafka.binary.v2+json"})
-    assert joined(asking, group).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     (found,) = asking.ask(DescribeGroupsRequest(groups=[group])).groups
     (member,) = found.members
     assert member.member_assignment == encode_assignment(TopicPartition(topic, n) for n in range(2))
-    client.delete(at)
+    other = joined(asking, group, protocol_type="connect")
+    assert other.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     answer = joined(asking, group)
     assert answer.error_code == ErrorCode.NONE
-    refused = client.post(f"/consumers/{group}", json={"name": "one", "format": "binary"}, headers=headers)
-    assert (refused.status_code, refused.json()["error_code"]) == (409, 40915)
+    client.delete(at)  # the other goes on alone, by the classic protocol
+    assert asking.ask(heartbeat(group, answer)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     cluster = kafka.running.cluster
     shown = client.get(f"{cluster}/consumer-groups/{group}/consumers").json()["data"]
     assert [(each["consumer_id"], each["client_id"], each["host"]) for each in shown] == [
@@ -195,7 +195,6 @@ def test_what_is_not_offered_makes_one_line_however_often_it_is_asked_for(
     with kafka_served(tmp_path) as here, asker(here.port) as asking:
         for _ in range(2):
             asking.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=keys))
-            asking.ask(ConsumerGroupHeartbeatRequest(group_id="g"))
     (line,) = [each.getMessage() for each in caplog.records if "asks for" in each.getMessage()]
     assert "transactions, by transactional.id ('tx-0')" in line
 

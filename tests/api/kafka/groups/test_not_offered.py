@@ -1,9 +1,7 @@
 """An API that the gateway does not offer is refused at once, with a reason that clients show."""
 
-from contextlib import closing
-
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.cluster import (
@@ -15,7 +13,6 @@ from api.kafka.protocol.messages.cluster import (
 from api.kafka.protocol.messages.produce import InitProducerIdRequest
 from tests.kit.kafka import KafkaGateway
 from tests.kit.kafka_asking import Asker
-from tests.kit.kafka_groups import unique
 from tests.kit.support import WAIT_S
 
 
@@ -27,19 +24,6 @@ def test_a_transactional_producer_of_librdkafka_ends_at_once(kafka: KafkaGateway
     assert caught.value.args[0].fatal()
     answer = asking.ask(InitProducerIdRequest(transactional_id="tx"))
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
-def test_a_consumer_of_librdkafka_hears_that_its_protocol_is_not_offered(kafka: KafkaGateway) -> None:
-    topic = kafka.create_topic(unique("t"))
-    own = {"bootstrap.servers": kafka.bootstrap, "group.id": unique("g"), "group.protocol": "consumer"}
-    with closing(Consumer(own)) as consumer:
-        consumer.subscribe([topic])
-        message = consumer.poll(WAIT_S)
-        assert message is not None
-        error = message.error()
-        assert error is not None
-        assert error.name() == "_FATAL"
-        assert "ConsumerGroupHeartbeat fatal error: Broker: API version not supported" in error.str()
 
 
 def test_the_topic_of_the_groups_is_named_nowhere(asking: Asker) -> None:
