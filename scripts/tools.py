@@ -21,7 +21,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from lakelog.spark import DELTA_PACKAGE, session
-from lakelog.spark.session import java_home
+from lakelog.spark.java import java_home
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / ".tools"

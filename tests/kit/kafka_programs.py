@@ -8,7 +8,7 @@ from typing import IO
 
 import pytest
 
-from lakelog.spark.session import java_home
+from lakelog.spark.java import java_home
 from tests.kit.support import ROOT, WAIT_S
 
 JARS = ROOT / ".tools" / "kafka"

@@ -15,7 +15,7 @@ import pyspark
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from lakelog.spark.session import java_home
+from lakelog.spark.java import java_home
 from lakelog.spark.source.plan import BatchReader
 from lakelog.spark.source.slices import Slice
 from lakelog.spark.source.stream import StreamReader

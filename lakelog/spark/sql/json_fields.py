@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from lakelog.spark.connect import analyze
 from lakelog.spark.rows import PARTITION, TOPIC
 from log_tables.columns.column_type import without_case
 from log_tables.errors import InvalidArgument
@@ -152,7 +153,7 @@ def with_json_fields(topic: str, records: DataFrame, schema: StructType, fold: F
     )
     fits = one_object & F.col("json.corrupt").isNull()
     try:
-        return (
+        return analyze(
             records.withColumn("json", F.from_json(enclosed, envelope, _JSON_OPTIONS))
             .withColumn("named", named)
             .withColumn("fields", F.when(one_object, value))

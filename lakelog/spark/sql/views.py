@@ -5,12 +5,11 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakelog.spark.data_source import LakelogSource, register
+from lakelog.spark.connect import SOURCE, SPARK_ERRORS, analyze, missing_delta, missing_module
+from lakelog.spark.data_source import register
 from lakelog.spark.options import TABLE, RootLocation, root_location, storage_options
 from lakelog.spark.sql.json_fields import (
     SUFFIX,
@@ -151,13 +150,13 @@ def _records(
             records = topic_scan(spark, cluster, location, cluster.topic(name), folded, declared)
         else:
             records = union_of_scans(spark, cluster, name, partitions, declared)
-        return records.select("*", text(VALUE).alias(VALUE_TEXT), text(KEY).alias(KEY_TEXT))
-    except (PySparkException, Py4JError) as error:
+        return analyze(records.select("*", text(VALUE).alias(VALUE_TEXT), text(KEY).alias(KEY_TEXT)))
+    except SPARK_ERRORS as error:
         where = location_of(cluster.store, partitions[0].directory.rsplit("/", 1)[0])
         raise InvalidArgument(
-            f"Spark cannot read the tables of topic {name} at {where}: {spark_message(error)}; make the "
-            "session with lakelog.spark.session, for an object store with its package "
-            "(org.apache.hadoop:hadoop-aws) and settings (spark.hadoop.fs.s3a.…)"
+            f"Spark cannot read the tables of topic {name} at {where}: {spark_message(error)}; "
+            f"{missing_delta(spark)}; for an object store add its package (org.apache.hadoop:hadoop-aws) and "
+            "settings (spark.hadoop.fs.s3a.…)"
         ) from None
 
 
@@ -174,12 +173,12 @@ def _groups(spark: SparkSession, url: str, store_options: Mapping[str, str], tab
     given = {**storage_options(store_options), TABLE: table}
 
     def loaded() -> DataFrame:
-        return spark.read.format(LakelogSource.name()).options(**given).load(url)
+        return analyze(spark.read.format(SOURCE).options(**given).load(url))
 
     try:
         return loaded()
-    except Py4JError as error:  # PySpark does not know this one as an exception of its own
-        if "DATA_SOURCE_NOT_FOUND" not in str(error):
+    except SPARK_ERRORS as error:
+        if missing_module(error) is None:
             raise
     register(spark)
     return loaded()

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from ingest.settings import Settings
+from jobs.engine import EngineGone
 from jobs.local_engine import LocalEngine
+from lakelog.cli import maintainer
 from lakelog.cli.maintainer import choice
 from log_tables.limits import MIB
 from tests.kit.gateway import start_gateway
@@ -54,6 +56,16 @@ def test_the_size_is_a_setting() -> None:
     assert chosen(10, maintain_local_max_bytes="10 B") == "local"
     assert chosen(11, maintain_local_max_bytes="10 B") == "spark"
     assert chosen(1, maintain_local_max_bytes=0) == "spark"
+
+
+def test_a_spark_connect_server_is_no_engine(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
+    with pytest.raises(EngineGone, match=r"SPARK_REMOTE=sc://spark:15002 .*unset it, or name --engine local"):
+        maintainer.session()
+    assert chosen(4_096 * MIB + 1) == "local"
+    assert "names a Spark Connect server" in caplog.text
 
 
 def test_where_there_is_no_java_auto_stays_local_and_says_so(

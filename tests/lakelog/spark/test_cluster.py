@@ -3,8 +3,6 @@
 import base64
 import json
 import shutil
-import sysconfig
-import venv
 import zipfile
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from log_tables.record import Record
 from log_tables.store.store import open_store
 from tests.kit.queries import GIVEN_UP, STARTS_MAX
 from tests.kit.spark import Topics, spark_submit
+from tests.kit.spark_connect import bare_environment
 from tests.kit.support import ROOT
 
 pytestmark = pytest.mark.spark
@@ -29,12 +28,8 @@ class Cluster:
         self._directory = directory
         self.target = directory / "target"
         self.work = directory / "spark" / "work"
-        self.python = directory / "environment" / "bin" / "python"
-        venv.create(directory / "environment", symlinks=True)
+        self.python = bare_environment(directory / "environment")
         (self.site,) = (directory / "environment").glob("lib/python*/site-packages")
-        # A folder that a .pth file names lends its packages but no .pth file of its own, which this
-        # repository is installed by.
-        (self.site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
         self._link_spark()
         self.expected = self._fill()
 

