@@ -75,8 +75,8 @@ dist: $(VENV)/.dev .tools/dist/.made ## Wheel and source archive in dist/, check
 image: ## The image of deploy/image, by docker or what DOCKER names
 	$(DOCKER) build --file deploy/image/Dockerfile --tag lakelog:$(VERSION) .
 
-site: .tools/site/.made ## The pages as a site with a search, in build/site/html
-	.tools/site/bin/python scripts/site.py
+site: .tools/site/.made ## The pages as a site with a search, in build/site/html; ARGS=FOLDER adds this version to a site
+	.tools/site/bin/python scripts/site.py $(ARGS)
 
 lock: $(VENV)/.dev ## Resolve the locked versions anew
 	$(LOCK) requirements/dev.txt pyproject.toml --all-extras --group dev

@@ -1,23 +1,33 @@
-"""Make a site of the Markdown pages, below build/site: `make site` runs it with the Python of .tools/site.
+"""Make a site of the Markdown pages: `make site` runs it with the Python of .tools/site.
+
+    scripts/site.py [FOLDER]
+
+FOLDER is the site, by default build/site/html. It has a folder for each version, of which this run makes that
+of this tree and leaves the others alone, and the list of them that the pages offer.
 
 The pages are copied as they lie here, so their links hold. What a site has besides is made on the way: SVG of
-each diagram, an index of each folder that a page links to, and a page with the docstrings of the Python API.
-It ends with an error if a link leads nowhere, or if a page would load something from another host.
+each diagram, a page of the notebook, an index of each folder that a page links to, and a page with the
+docstrings of the Python API. It ends with an error if a link leads nowhere, or if a page would load something
+from another host.
 """
 
 import ast
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 
-import mermaidx
+from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES, HTML = ROOT / "build" / "site" / "pages", ROOT / "build" / "site" / "html"
+NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)\)")
@@ -33,24 +43,63 @@ The methods of a `Client` are these, and return what stands in `Call[…]`. Thos
 awaited."""
 
 
-def main() -> None:
-    """Fill the folder of pages, and let MkDocs make the site of it."""
-    shutil.rmtree(PAGES.parent, ignore_errors=True)
+TO_THE_NEWEST = """\
+<!doctype html>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url={newest}/">
+<title>lakelog</title>
+<a href="{newest}/">lakelog {newest}</a>
+"""
+
+
+def main(folder: str = str(HTML)) -> None:
+    """Fill the folder of pages, and let MkDocs make this version of the site of it."""
+    site = Path(folder).resolve()
+    version: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    shutil.rmtree(PAGES, ignore_errors=True)
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
     linked = {folder for page in pages for folder in folders(page)}
     for page in pages:
         write(page.relative_to(ROOT), site_page(page))
-    for folder in linked:
-        write(folder.relative_to(ROOT) / "index.md", index(folder))
+    for place in linked:
+        write(place.relative_to(ROOT) / "index.md", index(place))
     write(Path("docs") / "python.md", reference())
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    write(Path("docs") / "notebook.md", notebook_page(PAGES / "docs"))
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site / version)]
     built = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, check=False)
     if built.returncode:  # with --quiet it would count no warning
         sys.exit(built.stderr)
-    if others := sorted(foreign(HTML)):
+    if others := sorted(foreign(site / version)):
         sys.exit("the site would load from other hosts:\n" + "\n".join(others))
-    print(f"{len(list(HTML.rglob('*.html')))} pages are in {HTML.relative_to(ROOT)}; to read them:")
-    print(f"python3 -m http.server --bind 127.0.0.1 --directory {HTML.relative_to(ROOT)}")
+    there = list_versions(site)
+    shown = os.path.relpath(site)
+    print(f"{len(list((site / version).rglob('*.html')))} pages of {version} are in {shown}/{version}")
+    print(f"The site has {', '.join(there)}; to read it:")
+    print(f"python3 -m http.server --bind 127.0.0.1 --directory {shown}")
+
+
+def list_versions(site: Path) -> list[str]:
+    """The versions that a site has, the newest first; written down where its pages look for them, and with a
+    first page that leads to the newest.
+
+    Material for MkDocs reads the list as `mike` writes it.
+    """
+    there = sorted((path.name for path in site.iterdir() if is_version(path)), key=Version, reverse=True)
+    listed = [
+        {"version": name, "title": name, "aliases": ["latest"][index:]} for index, name in enumerate(there)
+    ]
+    (site / "versions.json").write_text(json.dumps(listed, indent=2) + "\n")
+    (site / "index.html").write_text(TO_THE_NEWEST.format(newest=there[0]))
+    return there
+
+
+def is_version(path: Path) -> bool:
+    """Whether a folder is one of a version."""
+    try:
+        Version(path.name)
+    except InvalidVersion:
+        return False
+    return path.is_dir()
 
 
 def write(path: Path, text: str) -> None:
@@ -88,6 +137,8 @@ def site_link(page: Path, link: re.Match[str]) -> str:
 
 def picture(page: Path, before: str, source: str) -> str:
     """Images of a diagram for light and dark pages, named after the heading above it."""
+    import mermaidx  # of .tools/site alone
+
     title = HEADING.findall(before)[-1]
     name = f"{page.stem}-{re.sub('[^a-z]+', '-', title.lower())}"
     images = []
@@ -96,6 +147,28 @@ def picture(page: Path, before: str, source: str) -> str:
         write(page.parent.relative_to(ROOT) / f"{name}-{scheme}.svg", drawn)
         images.append(f"![{title}]({name}-{scheme}.svg#only-{scheme})")
     return "\n".join(images)
+
+
+def notebook_page(place: Path) -> str:
+    """The cells of the notebook as a page, with what they gave; its pictures, and itself, come to `place`."""
+    parts: list[str] = []
+    shutil.copy(NOTEBOOK, place)
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                name = f"{NOTEBOOK.stem}-{len(parts)}.png"
+                (place / name).write_bytes(b64decode("".join(data["image/png"])))
+                parts.append(f"![A plot of the rows above]({name})")
+            else:
+                text = "".join(data.get("text/plain", output.get("text", "")))
+                parts.append(f"```text\n{text.rstrip()}\n```")
+    return "\n\n".join([*parts, f"[{NOTEBOOK.name}]({NOTEBOOK.name}) is this page, to run."]) + "\n"
 
 
 def index(folder: Path) -> str:
@@ -160,4 +233,4 @@ def foreign(site: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
