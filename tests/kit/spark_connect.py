@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from lakelog.spark.java import java_home
-from lakelog.spark.session import LISTS
+from lakelog.spark.session import LISTS, python_for_workers
 from tests.kit.support import ROOT, exit_code, free_port, listens, wait_until
 
 PAGE = ROOT / "docs" / "spark-connect.md"
@@ -51,7 +51,7 @@ def connect_server(directory: Path, bare_python: Path | None = None) -> Iterator
     port = free_port()
     program, kind, name, *given, last = documented()
     settings = {**_SMALL, "spark.connect.grpc.binding.address": "127.0.0.1"}
-    environment = {**_environment(), "PYSPARK_PYTHON": sys.executable}
+    environment = {**_environment(), "PYSPARK_PYTHON": python_for_workers("local")}
     if bare_python is None:
         # Without them Ivy looks for each among the repositories of a network.
         settings["spark.jars.excludes"] = ",".join(LISTS["spark.jars.excludes"])
@@ -81,7 +81,7 @@ def _environment() -> Mapping[str, str]:
 def run_pipeline(url: str, spec: Path) -> str:
     """Run what is new of a pipeline, as its user does; returns what that prints."""
     program = Path(sys.executable).with_name("spark-pipelines")
-    environment = {**_environment(), "PYSPARK_PYTHON": sys.executable}
+    environment = {**_environment(), "PYSPARK_PYTHON": python_for_workers("local")}
     command = [str(program), "run", "--remote", url, "--spec", str(spec)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
