@@ -53,8 +53,9 @@ format: $(VENV)/.dev ## Format code and pages, and fix what can be fixed
 	$(BIN)/ruff format
 	$(BIN)/python scripts/wrap.py *.md docs/*.md docs/decisions/*.md
 
-torture: setup ## The long versions of the tests that break things; LAKELOG_SEED=n repeats a run
+torture: setup .tools/programs/.made ## The long versions of the tests that break things; LAKELOG_SEED=n repeats a run
 	@$(BIN)/python scripts/tools.py --torture
+	@$(BIN)/python -m scripts.programs
 	LAKELOG_SEED=$(LAKELOG_SEED) $(BIN)/python -m pytest -m torture \
 		--hypothesis-profile=torture --hypothesis-seed=$(LAKELOG_SEED)
 	$(BIN)/python -m pytest tests/api tests/lakelog/client --secured --numprocesses 2 --dist loadfile
@@ -83,6 +84,7 @@ lock: $(VENV)/.dev ## Resolve the locked versions anew
 	$(LOCK) requirements/demo.txt pyproject.toml --extra demo --group build --constraints requirements/dev.txt
 	$(LOCK) requirements/image.txt pyproject.toml --group build --constraints requirements/dev.txt
 	$(LOCK) requirements/dist.txt --group dist
+	$(LOCK) requirements/programs.txt --group programs
 	$(LOCK) requirements/site.txt --group site
 	$(LOCK) requirements/uv.txt --group uv
 

@@ -28,13 +28,18 @@ TOOLS = ROOT / ".tools"
 CLASSES = TOOLS / "spark.jsa"
 """The classes of a Spark that has worked, as a JVM maps them into memory: it starts in half the time."""
 
+CLASSIFIER = "{http://ant.apache.org/ivy/maven}classifier"
+"""What Ivy calls the part of a file's name that Maven puts behind the version."""
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 JARS = {
     "kafka": ROOT / "scripts" / "kafka-jars.txt",
+    "kafka-streams": ROOT / "scripts" / "kafka-streams-jars.txt",
     "spark-kafka": ROOT / "scripts" / "spark-kafka-jars.txt",
 }
-"""The jars of each directory: those of Kafka's tools, and those of Spark's own source and sink of Kafka."""
+"""The jars of each directory: those of Kafka's tools, Kafka Streams beside them, and those of Spark's own
+source and sink of Kafka."""
 
 GO_CLIENTS = ROOT / "tests" / "kit" / "clients"
 
@@ -200,18 +205,23 @@ def fetch(paths: Sequence[Path], directory: Path) -> None:
 
     Raises CalledProcessError.
     """
-    module = Element("ivy-module", version="2.0")
+    module, types = Element("ivy-module", version="2.0"), {"jar", "bundle"}
     SubElement(module, "info", organisation="lakelog", module=directory.name)
     named = SubElement(module, "dependencies")
     for path in paths:
-        *group, artifact, version, _ = path.parts
+        *group, artifact, version, name = path.parts
         made = {"org": ".".join(group), "name": artifact, "rev": version}
-        SubElement(named, "dependency", made, transitive="false", conf="default->master")
+        dependency = SubElement(named, "dependency", made, transitive="false", conf="default->master")
+        classifier, _, kind = name.removeprefix(f"{artifact}-{version}").partition(".")
+        if classifier:
+            own = {"name": artifact, "type": kind, "ext": kind, CLASSIFIER: classifier.removeprefix("-")}
+            SubElement(dependency, "artifact", own)
+            types.add(kind)
     asked = directory / "ivy.xml"
     ElementTree(module).write(asked)
     [ivy] = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
-    command = [str(java_home() / "bin" / "java"), "-jar", str(ivy), "-ivy", str(asked), "-types", "jar"]
-    command += ["bundle", "-retrieve", f"{directory}/[artifact]-[revision].[ext]"]
+    command = [str(java_home() / "bin" / "java"), "-jar", str(ivy), "-ivy", str(asked), "-types"]
+    command += [*types, "-retrieve", f"{directory}/[artifact]-[revision](-[classifier]).[ext]"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 

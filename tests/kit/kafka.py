@@ -28,13 +28,14 @@ OPEN = {"authentication_methods": ""}
 class KafkaGateway:
     """A gateway that Kafka's clients reach at `bootstrap`, also after it was started again.
 
-    With `advertised` it tells clients to come there.
+    With `advertised` it tells clients to come there. With `http_port` it is the same broker then.
     """
 
     data: str | Path
     settings: dict[str, object] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     advertised: str = ""
+    http_port: int = 0
 
     def __post_init__(self) -> None:
         self.start()
@@ -46,7 +47,8 @@ class KafkaGateway:
     def start(self) -> None:
         """Start it, again where it was."""
         own = {"kafka_listener": self.bootstrap, "kafka_advertised_listener": self.advertised}
-        self.running: RunningGateway = start_gateway(self.data, **{**OPEN, **self.settings, **own})
+        flags, settings = ("--port", str(self.http_port)), {**OPEN, **self.settings, **own}
+        self.running: RunningGateway = start_gateway(self.data, *flags, **settings)
 
     def kill(self) -> None:
         """End it at once."""

@@ -15,7 +15,7 @@ JARS = ROOT / ".tools" / "kafka"
 GO_CLIENTS = ROOT / ".tools" / "bin"
 TOOLS = "org.apache.kafka.tools"
 
-_QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 
 def kcat(*arguments: str, given: str | bytes = b"") -> bytes:
@@ -48,12 +48,12 @@ def tool_command(name: str, *arguments: str, properties: Mapping[str, str] = {})
         pytest.skip("no jars of Kafka: `make setup` fetches them")
     java, full = java_home() / "bin" / "java", name if "kafka." in name else f"{TOOLS}.{name}"
     given = [f"-D{key}={value}" for key, value in properties.items()]
-    return [str(java), *_QUICK_JVM, *given, "-cp", f"{JARS}/*", full, *arguments]
+    return [str(java), *QUICK_JVM, *given, "-cp", f"{JARS}/*", full, *arguments]
 
 
 def start_tool(name: str, *arguments: str, output: IO[bytes]) -> "subprocess.Popen[bytes]":
     """Start a tool of Apache Kafka that runs until it is ended."""
-    return subprocess.Popen(tool_command(name, *arguments), stdout=output, env=_environment())
+    return subprocess.Popen(tool_command(name, *arguments), stdout=output, env=without_java_options())
 
 
 def go_client(name: str, *arguments: str) -> str:
@@ -67,7 +67,7 @@ def go_client(name: str, *arguments: str) -> str:
 def _run(command: list[str], given: str | bytes) -> "subprocess.CompletedProcess[bytes]":
     data = given.encode() if isinstance(given, str) else given
     return subprocess.run(
-        command, input=data, capture_output=True, timeout=WAIT_S, env=_environment(), check=False
+        command, input=data, capture_output=True, timeout=WAIT_S, env=without_java_options(), check=False
     )
 
 
@@ -77,5 +77,6 @@ def _output(command: list[str], given: str | bytes) -> bytes:
     return done.stdout
 
 
-def _environment() -> dict[str, str]:
+def without_java_options() -> dict[str, str]:
+    """The environment of this process, without the options that are meant for Spark's JVM."""
     return {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}

@@ -1,0 +1,226 @@
+"""Kafka Connect in distributed mode, and MirrorMaker 2, at the Kafka listener: lines go from file to topic to
+file, and records from cluster to cluster and back, through kills of gateways and workers.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.kit.kafka import KafkaGateway, kafka_gateway, librdkafka_producer, read_all
+from tests.kit.kafka_programs import kafka_tool
+from tests.kit.programs import Program, caught_up, java_class_path, java_command
+from tests.kit.support import WAIT_S, free_port
+
+pytestmark = pytest.mark.torture
+
+JARS = ["kafka", "kafka-connect"]
+COUNT = 500
+ONE: dict[str, object] = {"tasks.max": 1}
+FILE = "org.apache.kafka.connect.file.FileStream"
+PLAIN = "org.apache.kafka.connect.storage.StringConverter"
+
+
+class Worker:
+    """A worker of Connect, in distributed mode, with its REST interface."""
+
+    def __init__(self, gateway: KafkaGateway, directory: Path) -> None:
+        self.url = f"http://127.0.0.1:{free_port()}"
+        config = {
+            "bootstrap.servers": gateway.bootstrap,
+            "group.id": "connect",
+            "listeners": self.url,
+            "plugin.discovery": "only_scan",
+            "key.converter": PLAIN,
+            "value.converter": PLAIN,
+            "offset.flush.interval.ms": 500,
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 1_000,
+            "scheduled.rebalance.max.delay.ms": 1_000,
+        }
+        for kind in ("offset", "config", "status"):
+            config[f"{kind}.storage.topic"] = f"connect-{kind}"
+            config[f"{kind}.storage.replication.factor"] = 1
+        file = properties(directory / "worker.properties", config)
+        command = java_command(
+            java_class_path(*JARS), "org.apache.kafka.connect.cli.ConnectDistributed", file
+        )
+        self.program = Program(command, directory)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.program.kill()
+
+    def put(self, name: str, config: Mapping[str, object]) -> None:
+        """Make a connector, or change it; again while the group of workers rebalances."""
+        url = f"{self.url}/connectors/{name}/config"
+        self.program.until(
+            lambda: self._asked("PUT", url, config) in (200, 201), f"it has the connector {name}"
+        )
+
+    def runs(self, name: str) -> None:
+        """Wait until a connector and its one task run."""
+        self.program.until(lambda: self._states(name) == ["RUNNING"] * 2, f"{name} runs with one task")
+
+    def _states(self, name: str) -> list[str]:
+        try:
+            answer = httpx.get(f"{self.url}/connectors/{name}/status", timeout=WAIT_S)
+        except httpx.TransportError:
+            return []
+        found: Any = answer.json() if answer.status_code == 200 else {}
+        return [found["connector"]["state"], *(task["state"] for task in found["tasks"])] if found else []
+
+    def _asked(self, method: str, url: str, body: object) -> int:
+        try:
+            return httpx.request(method, url, json=body, timeout=WAIT_S).status_code
+        except httpx.TransportError:
+            return 0
+
+
+def properties(file: Path, config: Mapping[str, object]) -> str:
+    """A file of Java's properties; returns its name."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+    return str(file)
+
+
+def lines(name: str) -> list[str]:
+    return [f"{name} {number}" for number in range(COUNT)]
+
+
+def test_lines_go_through_a_topic_from_file_to_file(tmp_path: Path) -> None:
+    source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
+    source.touch()
+
+    def write(name: str) -> None:
+        with source.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines(name))
+
+    def written() -> list[str]:
+        return sink.read_text().splitlines() if sink.exists() else []
+
+    with ExitStack() as open_:
+        gateway = open_.enter_context(kafka_gateway(tmp_path / "root"))
+        gateway.create_topic("lines", 1)
+        first = open_.enter_context(Worker(gateway, tmp_path / "first"))
+        first.put(
+            "source",
+            {**ONE, "connector.class": f"{FILE}SourceConnector", "file": str(source), "topic": "lines"},
+        )
+        first.put(
+            "sink", {**ONE, "connector.class": f"{FILE}SinkConnector", "file": str(sink), "topics": "lines"}
+        )
+        write("quiet")
+        first.program.until(lambda: written() == lines("quiet"), "the lines are in the other file, once")
+        gateway.kill()
+        write("gateway")
+        gateway.start()
+        both = [*lines("quiet"), *lines("gateway")]
+        first.program.until(
+            lambda: [*dict.fromkeys(written())] == both, "so they are after a kill of the gateway"
+        )
+        second = open_.enter_context(Worker(gateway, tmp_path / "second"))
+        second.runs("source")
+        second.runs("sink")
+        first.program.kill()
+        write("worker")
+        everything = [*both, *lines("worker")]
+        second.program.until(
+            lambda: [*dict.fromkeys(written())] == everything, "so they are by the other worker"
+        )
+        found = [(each.value or b"").decode() for each in read_all(gateway.bootstrap, "lines")]
+    assert [*dict.fromkeys(found)] == everything
+
+
+def mirror(directory: Path, east: KafkaGateway, west: KafkaGateway) -> list[str]:
+    """The command of MirrorMaker 2 between two clusters, in both directions."""
+    config: dict[str, object] = {
+        "clusters": "east, west",
+        "east.bootstrap.servers": east.bootstrap,
+        "west.bootstrap.servers": west.bootstrap,
+        "east->west.enabled": "true",
+        "west->east.enabled": "true",
+        "topics": "orders",
+        "groups": "readers",
+        "replication.factor": 1,
+        "offset.storage.replication.factor": 1,
+        "status.storage.replication.factor": 1,
+        "config.storage.replication.factor": 1,
+        "checkpoints.topic.replication.factor": 1,
+        "heartbeats.topic.replication.factor": 1,
+        "offset-syncs.topic.replication.factor": 1,
+        "refresh.topics.interval.seconds": 2,
+        "refresh.groups.interval.seconds": 2,
+        "sync.group.offsets.enabled": "true",
+        "sync.group.offsets.interval.seconds": 1,
+        "emit.checkpoints.interval.seconds": 1,
+        "offset.flush.interval.ms": 500,
+        "offset.lag.max": 0,
+        "dedicated.mode.enable.internal.rest": "false",
+        "sync.topic.acls.enabled": "false",
+    }
+    file = properties(directory / "mirror.properties", config)
+    return java_command(java_class_path(*JARS), "org.apache.kafka.connect.mirror.MirrorMaker", file)
+
+
+def feed(gateway: KafkaGateway, name: str) -> None:
+    """Write records with keys to the orders of a cluster."""
+    producer = librdkafka_producer(gateway.bootstrap, **{"enable.idempotence": True})
+    for line in lines(name):
+        producer.produce("orders", line, line[-1])
+    assert producer.flush(WAIT_S) == 0
+
+
+def rows(gateway: KafkaGateway, topic: str) -> list[tuple[object, ...]]:
+    """The records of a topic by partition and offset, those that are there twice once."""
+    admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
+    if topic not in admin.list_topics(timeout=WAIT_S).topics:
+        return []
+    found = read_all(gateway.bootstrap, topic, 2)
+    return [*dict.fromkeys((each.partition, each.key, each.value) for each in found)]
+
+
+def read_as(group: str, gateway: KafkaGateway) -> None:
+    """Commit the end of the orders of a cluster, as a group that has read them all."""
+    kafka_tool(
+        "consumer.group.ConsumerGroupCommand",
+        *("--bootstrap-server", gateway.bootstrap, "--group", group, "--topic", "orders"),
+        *("--reset-offsets", "--to-latest", "--execute"),
+    )
+
+
+def test_two_clusters_mirror_each_other(tmp_path: Path) -> None:
+    with ExitStack() as open_:
+        east, west = (open_.enter_context(kafka_gateway(tmp_path / name)) for name in ("east", "west"))
+        for gateway, name in ((east, "east"), (west, "west")):
+            gateway.create_topic("orders", 2)
+            feed(gateway, name)
+        program = open_.enter_context(Program(mirror(tmp_path, east, west), tmp_path / "mirror"))
+
+        def mirrored() -> bool:
+            return rows(west, "east.orders") == rows(east, "orders") and (
+                rows(east, "west.orders") == rows(west, "orders")
+            )
+
+        program.until(mirrored, "each cluster has the orders of the other one")
+        assert len(read_all(west.bootstrap, "east.orders", 2)) == COUNT
+        west.kill()
+        feed(east, "west is down")
+        west.start()
+        feed(west, "west is up again")
+        program.until(mirrored, "so they do after a kill of one of them")
+        program.kill()
+        feed(east, "nobody mirrors")
+        feed(west, "nobody mirrors")
+        program.start()
+        program.until(mirrored, "so they do after a kill of the mirror")
+        read_as("readers", east)
+        done = partial(caught_up, west.bootstrap, "readers", "east.orders")
+        program.until(done, "the group that has read all in one cluster has read all in the other one")
