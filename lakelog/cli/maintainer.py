@@ -76,8 +76,8 @@ def _missing() -> str | None:
     from lakelog.spark.connect import server_named
     from lakelog.spark.java import JavaMissing, java_home
 
-    if url := server_named(None, {}):
-        return f"SPARK_REMOTE={url} names a Spark Connect server, which runs no jobs; unset it"
+    if server_named(None, {}):
+        return "SPARK_REMOTE names a Spark Connect server, which runs no jobs; unset it"
     try:
         java_home()
     except JavaMissing as error:

@@ -53,7 +53,7 @@ def connected(app_name: str, url: str, config: Mapping[str, str], answer_s: floa
     """
     try:
         endpoint = _answering(url, answer_s)
-    except ImportError as error:  # PySpark's, which names the package
+    except ImportError as error:
         raise SparkMissing(
             f"Spark Connect is not installed here ({error}); install lakelog with its extra connect, or the "
             "package pyspark-client"
@@ -64,12 +64,12 @@ def connected(app_name: str, url: str, config: Mapping[str, str], answer_s: floa
         if error.getCondition() != "SESSION_ALREADY_EXIST":
             raise
         raise SparkMissing(
-            f"this process has a Spark of its own, so it gets no session of {url}; stop that one, or connect "
-            "in another process"
+            f"this process has a Spark of its own, so it gets no session of {endpoint}; stop that one, or "
+            "connect in another process"
         ) from None
     if (other := endpoint_of(spark)) != endpoint:
         raise SparkMissing(
-            f"this process has a session of sc://{other}, so it gets none of {url}; call its stop() first"
+            f"this process has a session of {other}, so it gets none of {endpoint}; call its stop() first"
         )
     check_source(spark)
     return configured(spark, config)
@@ -99,8 +99,8 @@ def _answering(url: str, answer_s: float) -> str:
             grpc.channel_ready_future(channel).result(timeout=answer_s)
         except grpc.FutureTimeoutError:
             raise SparkMissing(
-                f"no Spark Connect server answers at {url} within {answer_s:g} s; start one ({_SEE}), or "
-                "correct the URL"
+                f"no Spark Connect server answers at {builder.endpoint} within {answer_s:g} s; start one "
+                f"({_SEE}), or correct the URL"
             ) from None
     return builder.endpoint
 

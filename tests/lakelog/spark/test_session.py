@@ -109,13 +109,13 @@ def test_a_session_that_runs_keeps_its_settings(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_next_to_a_spark_of_its_own_a_process_gets_no_session_of_a_server(spark: SparkSession) -> None:
     server = grpc.server(ThreadPoolExecutor(1))
-    url = f"sc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:
         with pytest.raises(
-            SparkMissing, match=f"this process has a Spark of its own, .*{url}; stop that one"
+            SparkMissing, match=f"this process has a Spark of its own, .*{endpoint}; stop that one"
         ):
-            session(remote=url)
+            session(remote=f"sc://{endpoint}")
     finally:
         server.stop(None)
     assert session() is spark
