@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
@@ -134,7 +135,13 @@ class _Workers:
         """Another worker; it sends its line when it is ready."""
         heard, said = _spawn.Pipe(duplex=False)
         process = _spawn.Process(target=_work, args=(self._settings, ports, said, self._sockets))
-        process.start()
+        # Ctrl-C in a terminal goes to all processes, and is the parent's alone to hear: see `_work`.
+        resource_tracker.ensure_running()  # it would unblock the signal where it starts
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         said.close()  # so that the end of the worker is the end of the pipe
         self._running[process] = (ports, heard)
         return heard
@@ -184,9 +191,12 @@ def _said(ready: Connection) -> str | None:
 
 def _work(settings: Settings, ports: _Ports, said: Connection, sockets: Path | None) -> None:
     """The main function of a worker. Ctrl-C in a terminal goes to the parent, which then stops the
-    workers.
+    workers; one that came before, while this one could not hear it, is dropped.
     """
     os.setsid()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, handler)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     try:
         run(settings, ports[0], said.send, ports[1], sockets)

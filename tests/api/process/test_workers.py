@@ -137,6 +137,32 @@ def test_ctrl_c_once_ends_all_in_order(tmp_path: Path) -> None:
         assert len(again.client.get("/topics/t/partitions/0/records", params={"offset": 0}).json()) == 1
 
 
+def test_ctrl_c_while_they_start_ends_them_without_a_word(tmp_path: Path) -> None:
+    """A terminal sends it to every process of the group."""
+    starting = [
+        sys.executable,
+        "-m",
+        "lakelog",
+        "serve",
+        "--port",
+        "0",
+        "--data",
+        str(tmp_path),
+        "--workers",
+        "2",
+    ]
+    with subprocess.Popen(starting, text=True, stderr=subprocess.PIPE, process_group=0) as process:
+
+        def started() -> list[int]:
+            return [pid for pid in children(process.pid) if "spawn_main" in command(pid)]
+
+        wait_until(lambda: len(started()) == 2, "both are starting")
+        os.killpg(process.pid, signal.SIGINT)
+        code = exit_code(process)
+        assert process.stderr is not None
+        assert (code, process.stderr.read()) == (0, "")
+
+
 def test_a_worker_that_is_killed_comes_back_in_its_place(tmp_path: Path) -> None:
     with running_workers(tmp_path, linger_ms=0) as gateway:
         wait_until(lambda: len(alive_brokers(gateway.url)) == 2, "both are known", LONG_S)
