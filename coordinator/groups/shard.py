@@ -25,7 +25,7 @@ from coordinator.groups.classic.events import (
     SyncGroup,
 )
 from coordinator.groups.classic.rebalance import rebalancing
-from coordinator.groups.events import Delete, Event, Tick, TopicsChanged, TopicState
+from coordinator.groups.events import ConsumerHeartbeat, Delete, Event, Tick, TopicsChanged, TopicState
 from coordinator.groups.pending_answers import PendingAnswers
 from coordinator.groups.state.classic_step import classic_step
 from coordinator.groups.state.group import Group
@@ -154,7 +154,8 @@ class Shard:
             raise Retriable(f"changes of the group {group_id!r} are being committed; repeat the request")
         before = self.group(group_id)
         after, records = step(before, event, self._now_ms())
-        self._keep(before, after, records)
+        # Of a thousand members that are alive most heartbeats change nothing.
+        self._keep(before, after, records, isinstance(event, ConsumerHeartbeat) and not records)
         if not after.classic.members:
             gone = UnknownMember(f"the group {group_id!r} was deleted")
             error = gone if isinstance(event, Delete) else rebalancing()
@@ -195,18 +196,20 @@ class Shard:
         """End the requests that are held, as another gateway coordinates the groups, or none does."""
         self._pending.fail_all()
 
-    def _keep(self, before: Group, after: Group, records: Records) -> None:
+    def _keep(self, before: Group, after: Group, records: Records, is_quiet: bool = False) -> None:
+        """`is_quiet`: nothing is due earlier than it was."""
         if records:
             self._append(before, records)
         known = self._groups.get(after.id)
         if known is not None:
             self._members -= _members(known)
-            if after.members is not known.members:
+            if after.members is not known.members and not is_quiet:
                 self.have_left = self.have_left or not known.members.keys() <= after.members.keys()
         if after.exists or after.configs:
             self._groups[after.id] = after
             self._members += _members(after)
-            self._note_due(after)
+            if not is_quiet:
+                self._note_due(after)
         else:
             self._groups.pop(after.id, None)
 
@@ -266,10 +269,10 @@ class Shard:
 
     def tick(self) -> None:
         """Apply the time that has passed to every group that may be due. Raises NotLeader."""
-        if self._now_ms() < self._due_ms and self._clock.now_ms() < self._expiry_ms:
+        if not self._is_due:
             return
         for group_id in [*self._groups]:
-            self.expire_members(group_id)
+            self._expire_members(group_id)
         self._due_ms = self._expiry_ms = math.inf
         for group in self._groups.values():
             self._note_due(group)
@@ -278,6 +281,15 @@ class Shard:
         """Apply the time that has passed to one group: a member whose session is over is gone before its
         group is shown, or changed from outside. Raises NotLeader.
         """
+        if self._is_due:
+            self._expire_members(group_id)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether time may have passed for a group, without a look at each."""
+        return self._now_ms() >= self._due_ms or self._clock.now_ms() >= self._expiry_ms
+
+    def _expire_members(self, group_id: str) -> None:
         group = self._groups.get(group_id)
         if group is None:
             return

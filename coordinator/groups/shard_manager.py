@@ -55,7 +55,7 @@ IDLE_S = 5.0
 LOOKS_PER_S = 16
 """Looks of all shards with members together: of more than four each looks less often, down to IDLE_S."""
 
-HEARTBEATS_PER_S = 250
+HEARTBEATS_PER_S = 200
 """Heartbeats of all Kafka clients together whose partitions a gateway assigns, where there are very many."""
 
 EXPIRE_S = 60.0
