@@ -283,7 +283,7 @@ class ClassicCoordinator:
 
 
 def _answer(before: Group, after: Group, event: ConsumerHeartbeat, interval_ms: int) -> HeartbeatAnswer:
-    """What the member of `event` hears."""
+    """The answer to the member of `event`, which made `after` of the group `before`."""
     member, assignment = after.members[event.member_id], told(before, after, event)
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(assignment or ()):

@@ -217,8 +217,8 @@ class ConsumerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """What a Kafka client hears: its epoch, when it is to come again, and the partitions that it may read, by
-    the ids of their topics; None where they are those that it knows.
+    """The answer to a Kafka client: its epoch, when it is to come again, and the partitions that it may read,
+    by the ids of their topics; None where they are those that it knows.
     """
 
     member_id: str

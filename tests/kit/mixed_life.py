@@ -83,7 +83,7 @@ class Kind(Enum):
 
 
 class Fate(Enum):
-    """What becomes of a request."""
+    """The end of a request."""
 
     HEARD = auto()
     UNHEARD = auto()

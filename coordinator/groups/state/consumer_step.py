@@ -61,7 +61,7 @@ def waits(group: Group, member: Member) -> bool:
 
 
 def _subscription(member: Member) -> tuple[object, ...]:
-    """What its target depends on."""
+    """All that its target depends on."""
     return member.topics, member.pattern, member.config.strategy, member.context if member.pattern else None
 
 

@@ -97,7 +97,7 @@ class Group:
         return found
 
     def free(self, wanted: Partitions, by: str) -> Partitions:
-        """Those of `wanted` that no member but `by` owns."""
+        """The partitions among `wanted` that no member but `by` owns."""
         if not wanted:
             return NOTHING
         others = (m for m in self.members.values() if m.id != by and not m.assigned and m.owned)
