@@ -17,7 +17,7 @@ from types import TracebackType
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from lakelog.spark.session import java_home
+from lakelog.spark.java import java_home
 from tests.kit.kafka import Read, librdkafka_reader, read_of
 from tests.kit.kafka_programs import QUICK_JVM, without_java_options
 from tests.kit.support import ROOT, WAIT_S, exit_code, wait_until

@@ -6,7 +6,7 @@ copied, in the order of its key, and the group's offsets end at the end.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -78,6 +78,10 @@ COPIERS = {
     "bytewax": Copier(partial(framework, "by_bytewax"), grouped=False),
     "rskafka": Copier(partial(binary, "rskafka-copier"), grouped=False),
 }
+BY_EITHER = ("platformatic", "franz", "confluent", "spring")
+"""Those that know the groups of KIP-848, too."""
+
+COPIERS |= {f"{name} by KIP-848": replace(COPIERS[name], protocol="consumer") for name in BY_EITHER}
 
 
 def records(name: str) -> list[tuple[bytes, bytes]]:
@@ -107,7 +111,11 @@ def same_broker(data: Path) -> Iterator[KafkaGateway]:
     coordinator is one that it has not heard of yet. Topics have two partitions also where a client makes them
     by asking for them, as Faust does.
     """
-    settings: dict[str, object] = {"linger_ms": 0, "num_partitions": 2}
+    settings: dict[str, object] = {
+        "linger_ms": 0,
+        "num_partitions": 2,
+        "group_consumer_session_timeout_ms": 6_000,
+    }
     with closing(KafkaGateway(data, settings, http_port=free_port())) as gateway:
         yield gateway
 
