@@ -1,5 +1,7 @@
 """Members by KIP-848: they join, let go before others take over, are fenced, and leave."""
 
+from typing import Any
+
 import pytest
 
 from coordinator.groups.classic.events import CommitOffsets
@@ -98,7 +100,7 @@ def test_an_epoch_that_was_not_given_last_is_fenced() -> None:
 def test_a_member_that_lost_an_answer_hears_its_assignment_again() -> None:
     group = DrivenConsumers()
     group.join_client("a")
-    full = {"topics": frozenset({"t"}), "rebalance_timeout_ms": REBALANCE_MS}
+    full: dict[str, Any] = {"topics": frozenset({"t"}), "rebalance_timeout_ms": REBALANCE_MS}
     assert group.beat("a", owned=at(), **full) == at(0, 1)
     assert group.join_client("a") == at(0, 1)
     assert group.member("a").epoch == 2, "one that joins again gets another epoch"

@@ -1,5 +1,7 @@
 """A group changes its protocol with its members, and they go on meanwhile (KIP-848)."""
 
+from typing import Any
+
 import pytest
 
 from coordinator.groups.classic.classic_group import ClassicState
@@ -231,7 +233,7 @@ def test_a_classic_member_joins_a_group_of_the_new_protocol() -> None:
 def test_classic_members_are_refused_as_in_a_classic_group() -> None:
     group = two("a", "b")
     beat(group, "n", 0)
-    refused: list[tuple[type[LakelogError], dict[str, object]]] = [
+    refused: list[tuple[type[LakelogError], dict[str, Any]]] = [
         (InvalidSessionTimeout, {"session_timeout_ms": 1}),
         (InconsistentGroupProtocol, {"protocol_type": "connect"}),
         (InconsistentGroupProtocol, {"protocols": protocols(name="range")}),

@@ -87,11 +87,9 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_each_partition_has_one_holder() -> None:
-    run_state_machine_as_test(Machine, settings=short_form(60, 20))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Machine, settings=short_form(60, 20))
 
 
 @pytest.mark.torture
 def test_each_partition_has_one_holder_at_length() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Machine, settings=settings(max_examples=1_500, stateful_step_count=60)
-    )
+    run_state_machine_as_test(Machine, settings=settings(max_examples=1_500, stateful_step_count=60))

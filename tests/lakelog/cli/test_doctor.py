@@ -156,7 +156,7 @@ def test_the_log_of_a_bundle_has_no_secret(
 def test_the_log_of_a_bundle_begins_with_a_whole_line(
     run: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a line that is cut, the name that tells a secret may be what is missing."""
+    """A line that is cut may lack the name that tells a secret."""
     log, bundle = tmp_path / "gateway.log", tmp_path / "b.zip"
     log.write_text(f"peer_secret={CANARY * (LOG_BYTES // len(CANARY) + 1)}\nthe end\n")
     run("doctor", "--data", str(root), "--bundle", str(bundle), "--log", str(log))

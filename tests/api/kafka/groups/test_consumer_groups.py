@@ -53,7 +53,11 @@ def group(kafka: KafkaGateway) -> str:
 def beat(asking: Asker, group: str, member: str = "a", epoch: int = 0, **said: Any) -> Any:
     if epoch == 0:
         topics = [f"topic-{group}"]
-        first = {"subscribed_topic_names": topics, "rebalance_timeout_ms": 10_000, "topic_partitions": []}
+        first: dict[str, Any] = {
+            "subscribed_topic_names": topics,
+            "rebalance_timeout_ms": 10_000,
+            "topic_partitions": [],
+        }
         said = {**first, **said}
     return asking.ask(
         ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch, **said)
@@ -137,7 +141,10 @@ def test_an_expression_that_others_match_in_exponential_time_is_nothing_special(
     kafka: KafkaGateway, asking: Asker, group: str
 ) -> None:
     kafka.create_topic(f"{'a' * 200}{group}")
-    name = {"subscribed_topic_names": None, "subscribed_topic_regex": "(a|aa|a*)*(a*)*b{0,200}"}
+    name: dict[str, Any] = {
+        "subscribed_topic_names": None,
+        "subscribed_topic_regex": "(a|aa|a*)*(a*)*b{0,200}",
+    }
     answer = beat(asking, group, **name)
     assert (answer.error_code, numbers(answer.assignment)) == (ErrorCode.NONE, [])
     changed = beat(asking, group, epoch=answer.member_epoch, subscribed_topic_regex=f"topic-{group}")
@@ -146,7 +153,11 @@ def test_an_expression_that_others_match_in_exponential_time_is_nothing_special(
 
 
 def test_version_0_names_a_member_that_names_itself_not(asking: Asker, group: str) -> None:
-    first = {"subscribed_topic_names": ["t"], "rebalance_timeout_ms": 1_000, "topic_partitions": []}
+    first: dict[str, Any] = {
+        "subscribed_topic_names": ["t"],
+        "rebalance_timeout_ms": 1_000,
+        "topic_partitions": [],
+    }
     answer = asking.ask(ConsumerGroupHeartbeatRequest(group_id=group, **first), 0)
     assert (answer.error_code, bool(answer.member_id)) == (ErrorCode.NONE, True)
 
