@@ -79,7 +79,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "security remove-super-user": ("lakelog security remove-super-user User:alice",),
     "key create": ("lakelog key create User:shop --expires-days 90",),
     "key list": ("lakelog key list --data /data/lakelog",),
-    "key revoke": ("lakelog key revoke k7d2f1",),
+    "key revoke": ("lakelog key revoke 3f9a1c7b2e04",),
     "user create": ("lakelog user create alice --password-file password.txt",),
     "user list": ("lakelog user list --data /data/lakelog",),
     "user remove": ("lakelog user remove alice",),

@@ -82,7 +82,8 @@ def failure(url: str, method: str, error: Exception) -> Exception:
             f"no gateway answers at {url} ({said}); start one with lakelog serve, or name its url"
         )
     if method == "GET":
-        return Unreachable(f"no gateway answers at {url} to the end ({said}); ask again")
+        tls = ", or by https:// if it speaks TLS" if url.startswith("http:") else ""
+        return Unreachable(f"no gateway answers at {url} to the end ({said}); ask again{tls}")
     return OutcomeUnknown(
         f"the gateway at {url} did not answer ({said}), so it may have done what was asked or not; "
         "look before repeating"

@@ -44,7 +44,10 @@ CACHED_MAX = 10_000
 """Right answers that are kept: a few megabytes."""
 
 _NONE = "the request has no credential; send an API key or a token as Bearer, or a name and password as Basic"
-_WRONG = "the credential is not right, or no longer; check it, or ask an administrator for another one"
+_WRONG = (
+    "the credential is not right, or no longer; this gateway takes {}: check it, or ask an administrator for "
+    "another one"
+)
 
 
 class _CacheEntry(msgspec.Struct, frozen=True):
@@ -131,7 +134,7 @@ class Authenticator:
             raise AuthenticationFailed(_NONE)
         principal = None if header is None else self._verified(header, address)
         if principal is None:
-            raise AuthenticationFailed(_WRONG)
+            raise AuthenticationFailed(_WRONG.format(", ".join(sorted(map(str, self._methods)))))
         return principal
 
     @property

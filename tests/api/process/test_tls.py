@@ -121,7 +121,10 @@ def test_plain_http_is_ended_at_once(gateway: RunningGateway, authority: Authori
             with suppress(ConnectionResetError):
                 while data := plain.recv(1_000):
                     assert not data.startswith(b"HTTP")
-    with pytest.raises(Unreachable), Client(gateway.url.replace("https", "http")) as client:
+    with (
+        pytest.raises(Unreachable, match="by https:// if it speaks TLS"),
+        Client(gateway.url.replace("https", "http")) as client,
+    ):
         client.request("GET", "/health")
     assert httpx.get(f"{gateway.url}/health", verify=authority.trusted()).status_code == 200
 

@@ -109,7 +109,7 @@ def test_an_address_of_another_machine_is_named(run: Run, root: Root) -> None:
 
 def test_a_root_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    wrong(run("--once", "--data", str(missing)), USAGE, "there is no directory")
+    wrong(run("--once", "--data", str(missing)), USAGE, f"there is no directory {missing}; name the root")
     missing.mkdir()
     wrong(run("--once", "--data", str(missing)), USAGE, "there is no lakelog data")
     assert list(missing.iterdir()) == []
