@@ -1,23 +1,33 @@
 """Check pages and docstrings: `make check` runs it.
 
-A page is wrapped at one width, its links lead somewhere, files that are named exist, and no docstring begins
-with a word that stands for something its reader has not seen.
+A page is wrapped at one width, its links lead somewhere, files that are named exist, edits have left nothing
+behind, and no docstring begins with a word that stands for something its reader has not seen.
 """
 
 import ast
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scripts.wrap import wrapped
+from scripts.wrap import blocks, is_item, wrapped
 
 ROOT = Path(__file__).resolve().parent.parent
 OPENING = re.compile(r"(?:The same|Of|Those|That|What)\b")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`[^`\n]*`")
+FENCE = re.compile(r"^```", re.MULTILINE)
+MARK = re.compile(r"\b(?:TODO|FIXME|XXX)\b|^(?:<{7}|={7}|>{7})(?: |$)", re.MULTILINE)
+DOUBLED = re.compile(r"\b([a-z]+) \1\b", re.IGNORECASE)
+HEADING = re.compile(r"#+(?= )")
+END = re.compile(r"[.:!?|)…*](?:\s|$)")
+LONG_WORDS = 8
+"""So many words that come again are no chance."""
+
 FOLDERS = "api|bench|coordinator|deploy|docs|examples|ingest|jobs|lakelog|log_tables|scripts|tests"
 NAMED = re.compile(rf"(?<![\w/.<-])((?:{FOLDERS})/[\w/.-]+\.(?:md|py))\b")
 PROGRAMS = ("bench", "examples", "scripts", "tests")
@@ -29,12 +39,47 @@ def page_faults(page: Path, root: Path) -> Iterator[str]:
     text = page.read_text()
     if wrapped(text) != text:
         yield "is not wrapped at one width: run `make format`"
-    if "\n\n\n" in CODE.sub("code", text):
-        yield "has two blank lines, which an edit has left"
+    yield from _leftovers(text)
     for target in LINK.findall(text):
         if not (page.parent / target).exists():
             yield f"links to {target}, which does not exist"
     yield from _named_faults(text, root)
+
+
+def _leftovers(text: str) -> Iterator[str]:
+    """Each thing that an edit has left in a page."""
+    plain = CODE.sub("    code", text)
+    if "\n\n\n" in plain:
+        yield "has two blank lines, which an edit has left"
+    if len(FENCE.findall(text)) % 2:
+        yield "has a block of code that does not end"
+    if mark := MARK.search(INLINE.sub("", plain)):
+        yield f"has the mark {mark[0].strip()!r}"
+    yield from _unfinished(plain)
+    seen = set()
+    for lines, prose in blocks(text):
+        said = " ".join(line.strip() for line in lines)
+        if not prose:
+            continue
+        if doubled := DOUBLED.search(INLINE.sub("`", said)):
+            yield f"has a word twice: {doubled[0]!r}"
+        if said in seen and len(said.split()) >= LONG_WORDS and not said.endswith(":"):
+            yield f"says twice: {said[:40]!r}"
+        seen.add(said)
+
+
+def _unfinished(text: str) -> Iterator[str]:
+    """Each sentence without an end, where nothing goes on with it, and each section with nothing in it."""
+    parts = [(lines, prose) for lines, prose in blocks(text) if lines != [""]]
+    for (lines, prose), (after, _) in pairwise([*parts, (["# "], False)]):
+        level, next_level = (HEADING.match(each[0]) for each in (lines, after))
+        if level is None:
+            ends = END.match(lines[-1].rstrip()[-1:]) is not None
+            goes_on = next_level is None and (is_item(after[0]) or after[0].startswith((" ", "|")))
+            if prose and not is_item(lines[0]) and not ends and not goes_on:
+                yield f"has a sentence that does not end: {lines[-1][-40:]!r}"
+        elif next_level is not None and len(next_level[0]) < len(level[0]):
+            yield f"has nothing below its heading {lines[0]!r}"
 
 
 def source_faults(source: Path, root: Path) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import re
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 WIDTH = 110
@@ -17,28 +18,40 @@ _UNBROKEN = "\0"
 
 
 def wrapped(text: str) -> str:
-    """The page `text` with every paragraph filled anew that has a line longer than `WIDTH`."""
-    lines: list[str] = []
+    """The page `text` with every paragraph filled anew that has a line longer than `WIDTH`, or one that an
+    edit has left short.
+    """
+    return "\n".join(line for lines, prose in blocks(text) for line in (_filled(lines) if prose else lines))
+
+
+def blocks(text: str) -> Iterator[tuple[list[str], bool]]:
+    """The lines of the page `text`: those of each paragraph and item together, with True, and each line of
+    anything else alone, with False.
+    """
     paragraph: list[str] = []
     fenced = False
     for line in text.split("\n"):
         fence = _FENCE.match(line) is not None
-        if fenced or _AS_IT_IS.match(line):
-            lines += [*_filled(paragraph), line]
+        as_it_is = fenced or _AS_IT_IS.match(line) is not None
+        if paragraph and (as_it_is or is_item(line)):
+            yield paragraph, True
             paragraph = []
-        elif _ITEM.match(line):
-            lines += _filled(paragraph)
-            paragraph = [line]
+        if as_it_is:
+            yield [line], False
         else:
-            paragraph.append(line)
+            paragraph = [*paragraph, line]
         fenced = fenced != fence
-    return "\n".join(lines + _filled(paragraph))
+    if paragraph:
+        yield paragraph, True
+
+
+def is_item(line: str) -> bool:
+    """Whether an item of a list begins with `line`."""
+    return _ITEM.match(line) is not None
 
 
 def _filled(paragraph: list[str]) -> list[str]:
-    """The lines of `paragraph` as they are, or filled when one is too long."""
-    if max(map(len, paragraph), default=0) <= WIDTH:
-        return paragraph
+    """The lines of `paragraph` as they are, or filled when one is too long, or fewer would do."""
     first = paragraph[0]
     item = _ITEM.match(first)
     indent = " " * (len(item[0]) if item else len(first) - len(first.lstrip()))
@@ -52,7 +65,8 @@ def _filled(paragraph: list[str]) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return [line.replace(_UNBROKEN, " ") for line in filled]
+    fits = max(map(len, paragraph)) <= WIDTH and len(filled) >= len(paragraph)
+    return paragraph if fits else [line.replace(_UNBROKEN, " ") for line in filled]
 
 
 def main() -> None:
