@@ -9,7 +9,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,16 +47,26 @@ def _note_read(places: Iterable[Place]) -> None:
         _say("read", partition, min(offsets), max(offsets))
 
 
-def _librdkafka(bootstrap: str, topic: str, group: str, strategy: str = "range") -> None:
+CONSUMER = {"group.protocol": "consumer"}
+"""Of a member by KIP-848: its terms are the coordinator's."""
+
+
+def _classic(strategy: str) -> dict[str, Any]:
+    return {
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "partition.assignment.strategy": strategy,
+    }
+
+
+def _librdkafka(bootstrap: str, topic: str, group: str, terms: Mapping[str, Any]) -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
-            "partition.assignment.strategy": strategy,
+            **terms,
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 100,
         }
@@ -126,33 +136,39 @@ def _run_aiokafka(bootstrap: str, topic: str, group: str) -> None:
 
 
 CLIENTS: dict[str, Callable[[str, str, str], None]] = {
-    "librdkafka": _librdkafka,
+    "librdkafka": partial(_librdkafka, terms=_classic("range")),
+    "librdkafka-consumer": partial(_librdkafka, terms=CONSUMER),
     "kafka-python": _kafka_python,
     "aiokafka": _run_aiokafka,
-    "librdkafka-cooperative": partial(_librdkafka, strategy="cooperative-sticky"),
+    "librdkafka-cooperative": partial(_librdkafka, terms=_classic("cooperative-sticky")),
 }
 
 ASSIGNORS = {
     "java": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "java-consumer": "",
     "java-cooperative": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
 }
-"""Of the members that are Kafka's VerifiableConsumer."""
+"""Of the members that are Kafka's VerifiableConsumer; by KIP-848 they have none of their own."""
 
 
 def _start_java(member: "KafkaMember", directory: Path) -> "subprocess.Popen[bytes]":
-    """Start the Java consumer. The cooperative one commits by itself, because the tool repeats no failed
-    commit.
+    """Start the Java consumer. One that keeps partitions in a rebalance commits by itself, because the tool
+    repeats no failed commit.
     """
-    config, keeps = directory / "member.properties", member.client == "java-cooperative"
+    config, keeps = directory / f"{member.client}.properties", member.client != "java"
+    is_classic = member.client != "java-consumer"
+    own = f"heartbeat.interval.ms={HEARTBEAT_MS}\n" if is_classic else ""
     config.write_text(
-        f"heartbeat.interval.ms={HEARTBEAT_MS}\nmax.poll.records={MOST}\nauto.commit.interval.ms=200\n"
+        f"{own}max.poll.records={MOST}\nauto.commit.interval.ms=200\n"
         "reconnect.backoff.ms=10\nreconnect.backoff.max.ms=100\n"
     )
+    terms = ["--group-protocol", "consumer"]
+    if is_classic:
+        terms = ["--session-timeout", str(SESSION_MS), "--assignment-strategy", ASSIGNORS[member.client]]
     return start_tool(
         "VerifiableConsumer",
         *("--bootstrap-server", member.bootstrap, "--topic", member.topic, "--group-id", member.group),
-        *("--session-timeout", str(SESSION_MS), "--reset-policy", "earliest"),
-        *("--assignment-strategy", ASSIGNORS[member.client], "--command-config", str(config)),
+        *("--reset-policy", "earliest", "--command-config", str(config), *terms),
         *(("--enable-autocommit",) if keeps else ()),
         output=member.output,
     )

@@ -16,12 +16,14 @@ from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from tests.kit.gateway import LEADER_TIMEOUT_MS
 from tests.kit.kafka import KafkaGateway, librdkafka_producer
-from tests.kit.kafka_member import KafkaMember
+from tests.kit.kafka_member import HEARTBEAT_MS, SESSION_MS, KafkaMember
 from tests.kit.support import wait_until
 
 TOPIC, GROUP, PARTITIONS, COUNT = "t", "g", 6, 300
 
 RANGE = ("librdkafka", "kafka-python", "aiokafka")
+MIXED = ("librdkafka", "kafka-python", "librdkafka-consumer", "librdkafka-consumer")
+CONSUMER = ("librdkafka-consumer", "librdkafka-consumer", "java-consumer", "java-consumer")
 COOPERATIVE = ("librdkafka-cooperative", "librdkafka-cooperative", "java-cooperative", "java-cooperative")
 
 
@@ -44,6 +46,8 @@ class Scene:
             "leader_timeout_ms": LEADER_TIMEOUT_MS,
             "group_initial_rebalance_delay_ms": 0,
             "group_min_session_timeout_ms": 1_000,
+            "group_consumer_session_timeout_ms": SESSION_MS,
+            "group_consumer_heartbeat_interval_ms": HEARTBEAT_MS,
         }
         for _ in range(2):
             self.gateways.append(
@@ -156,12 +160,19 @@ def survive(directory: Path, clients: tuple[str, ...], strikes: list[str], draw:
     assert check(open_store(directory / "root")).problems == []
 
 
-def test_a_group_of_different_clients_survives_kills(tmp_path: Path, seed: int) -> None:
-    survive(tmp_path, RANGE, ["gateway", "member", "halt"], ManualClock(seed=seed))
+@pytest.mark.parametrize("clients", [RANGE, MIXED], ids=["range", "mixed"])
+def test_a_group_of_different_clients_survives_kills(
+    tmp_path: Path, seed: int, clients: tuple[str, ...]
+) -> None:
+    survive(tmp_path, clients, ["gateway", "member", "halt"], ManualClock(seed=seed))
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("clients", [(*RANGE, "java"), COOPERATIVE], ids=["range", "cooperative"])
+@pytest.mark.parametrize(
+    "clients",
+    [(*RANGE, "java"), COOPERATIVE, CONSUMER, (*COOPERATIVE[1:3], *CONSUMER[1:3])],
+    ids=["range", "cooperative", "consumer", "migrating"],
+)
 def test_a_group_of_different_clients_survives_many_kills(
     tmp_path: Path, seed: int, clients: tuple[str, ...]
 ) -> None:
