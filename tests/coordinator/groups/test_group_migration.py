@@ -244,7 +244,8 @@ def test_classic_members_are_refused_as_in_a_classic_group() -> None:
         ),
     ]
     for error, asked in refused:
-        group.refuse(group.request(new="c", **{"protocols": protocols(), **asked}), error)
+        wrong: dict[str, Any] = {"protocols": protocols(), **asked}
+        group.refuse(group.request(new="c", **wrong), error)
     group.refuse(group.request("x", protocols=protocols(0)), UnknownMember)
     group.refuse(group.sync_request("n", epoch(group, "n")), UnknownMember)
     group.refuse(group.sync_request("a", 99), StaleGeneration)
