@@ -247,5 +247,7 @@ def _directory(path: str, text: str, create: bool, first: tuple[str, bytes] | No
             said, error, "name another, or give this user the permission", InvalidArgument
         ) from None
     if not there:
-        raise InvalidArgument(f"there is no directory {text}; name the root of the tables, for a command with --data")
+        raise InvalidArgument(
+            f"there is no directory {text}; name the root of the tables, for a command with --data"
+        )
     return root

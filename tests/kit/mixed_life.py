@@ -1,12 +1,11 @@
 """A group with members of every kind, its coordinators, who die, and its protocol, which changes with them.
 
-What its clients hold is what they would read: each partition has one holder among the members at any time. A
-step is durable and heard, durable and not heard, or lost with its coordinator, whom another one follows.
+Its clients hold what they would read: each partition has one holder at any time. A step is durable and heard,
+durable and not heard, or lost with its coordinator, whom another one follows.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from itertools import count
 
 from coordinator.groups.classic.classic_group import ClassicState
@@ -63,55 +62,11 @@ from log_tables.errors import (
 from log_tables.topic_partition import TopicPartition
 from tests.kit.consumer_bytes import subscription
 from tests.kit.driven_classic import LIMITS
+from tests.kit.mixed_clients import Client, Fate, Kind
 
 PARTITIONS, SESSION_MS, REBALANCE_MS, TICK_MS = 7, 1_000, 3_000, 250
 TOPICS = {"t": TopicState("id-t", PARTITIONS)}
 ALL = frozenset(TopicPartition("t", number) for number in range(PARTITIONS))
-
-
-class Kind(Enum):
-    """How a client is a member."""
-
-    CONSUMER = auto()
-    """By KIP-848."""
-    STATIC = auto()
-    """By KIP-848, with a group instance id."""
-    CLASSIC = auto()
-    """By JoinGroup and SyncGroup, eager or cooperative."""
-    INSTANCE = auto()
-    """Of the HTTP API."""
-
-
-class Fate(Enum):
-    """The end of a request."""
-
-    HEARD = auto()
-    UNHEARD = auto()
-    LOST = auto()
-
-
-@dataclass
-class Client:
-    """A client: its epoch or generation, and what it holds. `owes` is an assignment that it has not followed
-    yet; `says_all`: its last request was not answered.
-    """
-
-    name: str
-    kind: Kind
-    lives: int = 0
-    member_id: str = ""
-    epoch: int = 0
-    holds: Partitions = NOTHING
-    owes: Partitions | None = None
-    says: bool = False
-    says_all: bool = False
-    joined: bool = False
-    leads: tuple[tuple[str, Partitions], ...] = ()
-    waits: int | None = None
-
-    @property
-    def instance_id(self) -> str | None:
-        return self.name if self.kind is Kind.STATIC else None
 
 
 @dataclass

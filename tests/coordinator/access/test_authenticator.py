@@ -264,7 +264,9 @@ def test_a_method_that_is_off_takes_nothing(clock: ManualClock) -> None:
 def test_a_certificate_is_taken_where_there_is_no_header(clock: ManualClock) -> None:
     held = Held(clock, AuthenticationMethod.MTLS, API_KEY)
     assert held.by.known(None, SUBJECT) == held.by.verify(None, SUBJECT, HERE) == Principal("User:ann")
-    with pytest.raises(AuthenticationFailed, match="not right, or no longer; this gateway takes api-key, mtls: "):
+    with pytest.raises(
+        AuthenticationFailed, match="not right, or no longer; this gateway takes api-key, mtls: "
+    ):
         held.by.verify(None, "CN=Ann,O=Sea", HERE)
     with pytest.raises(AuthenticationFailed, match="not right"):
         held.by.verify(b"Bearer x.y", SUBJECT, HERE)

@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from tests.kit.mixed_life import REBALANCE_MS, SESSION_MS, TICK_MS, Client, Fate, Kind, MixedLife
+from tests.kit.mixed_clients import Client, Fate, Kind
+from tests.kit.mixed_life import REBALANCE_MS, SESSION_MS, TICK_MS, MixedLife
 from tests.kit.models import short_form
 
 CLIENTS = 5
