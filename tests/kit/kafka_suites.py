@@ -98,7 +98,9 @@ class Suite:
         return [line.removeprefix(f"{self.tests}/") for line in said.splitlines() if "::" in line]
 
     def run(self, bootstrap: str, version: str, tests: Sequence[str]) -> Outcome:
-        """Run tests at the listener, as a client of this version of Kafka would ask."""
+        """Run tests at the listener, as a client of this version of Kafka would ask; those of confluent-kafka
+        by this protocol of groups.
+        """
         with TemporaryDirectory() as directory:
             report = Path(directory) / "report.xml"
             asked = [f"{self.tests}/{test}" for test in tests]
@@ -179,8 +181,8 @@ def _of_kafka_python(bootstrap: str, version: str) -> Mapping[str, str]:
     return {"KAFKA_URI": f"kafka://{bootstrap}", "KAFKA_VERSION": version, "KAFKA_ROOT": root}
 
 
-def _of_confluent(bootstrap: str, _version: str) -> Mapping[str, str]:
-    return {"BROKERS": bootstrap}
+def _of_confluent(bootstrap: str, protocol: str) -> Mapping[str, str]:
+    return {"BROKERS": bootstrap, "TEST_CONSUMER_GROUP_PROTOCOL": protocol}
 
 
 _SUITES = ROOT / ".tools" / "suites"
