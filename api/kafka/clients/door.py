@@ -142,22 +142,50 @@ class Door:
     refusals: Seldom[str] = field(default_factory=lambda: Seldom(WARN_AGAIN_S, WARNINGS_MAX))
 
     def brokers(self) -> list[BrokerRecord]:
-        """The gateways that live and that Kafka's clients can reach, by id. This one is among them."""
+        """The gateways that live and that Kafka's clients can reach, by id; of several at one address the one
+        that stands for them.
+
+        Clients must not hear of two brokers at one address: kafkajs then takes the leader of a partition for
+        nobody, and counts its records as written.
+        """
+        return sorted(self._nodes().values(), key=lambda each: each.id)
+
+    def _nodes(self) -> dict[str, BrokerRecord]:
+        """The newest gateway at each address."""
         found = self.here.brokers.all()
         # One may register between the two looks.
         living = (found.get(number) for number in self.here.brokers.living())
-        return [each for each in living if each is not None and each.kafka]
+        return {each.kafka: each for each in living if each is not None and each.kafka}
+
+    @property
+    def node_id(self) -> int:
+        """The broker that clients know this gateway as."""
+        return self._node_id(self.here.brokers.id) or self.here.brokers.id
+
+    def node_id_of(self, gateway: int) -> int:
+        """The broker that clients know `gateway` as; this one where they do not reach it."""
+        return self._node_id(gateway) or self.node_id
+
+    def _node_id(self, gateway: int) -> int | None:
+        known = self.here.brokers.all().get(gateway)
+        node = None if known is None else self.node_of(known)
+        return None if node is None else node.id
+
+    def node_of(self, gateway: BrokerRecord) -> BrokerRecord | None:
+        """The broker that clients know `gateway` as; None where they do not reach it."""
+        return (self._nodes().get(gateway.kafka) or gateway) if gateway.kafka else None
 
     def read_replicas(self) -> ReadReplicas:
         """The gateways that clients reach now, by rack."""
         return ReadReplicas(self.brokers())
 
     def led_elsewhere(self, topic: Topic, partition: int) -> BrokerRecord | None:
-        """Another gateway that leads a partition, as far as is known without a wait, and that clients reach;
-        else None.
+        """Another gateway that leads a partition, as far as is known without a wait, and that clients reach
+        elsewhere; else None.
         """
         leader = self.here.leadership.known_leaders(topic, (partition,)).get(partition)
-        return None if leader is None or not leader.kafka else leader
+        node = None if leader is None else self.node_of(leader)
+        return None if node is None or node.id == self.node_id else node
 
     def warn(self, client: Client, what: str, name: str) -> None:
         """Log that a client asks for `what` is not offered, and that it calls `name`."""
@@ -169,9 +197,14 @@ class Door:
         """`topics`, and the gateway to ask for each partition of each: its leader; this one where clients do
         not reach that. May be asked in any thread.
         """
-        reached, own = {each.id for each in self.brokers()}, self.here.brokers.id
+        nodes, own = self._nodes(), self.node_id
+        reached = {
+            number: nodes[each.kafka].id
+            for number, each in self.here.brokers.all().items()
+            if each.kafka in nodes
+        }
         for topic in topics:
-            yield topic, [leader if leader in reached else own for leader in topic.leaders]
+            yield topic, [reached.get(leader, own) for leader in topic.leaders]
 
 
 Handler = Callable[[Door, Client, Any, int], Awaitable[Any]]

@@ -88,8 +88,9 @@ async def _coordinator(door: Door, client: Client, key: str, kind: int) -> Coord
         leader = await door.here.classic.coordinator_of(key)
     except LakelogError as error:
         return _nobody(key, group_error_code(error), error.message)
-    broker = here.all().get(here.id) if leader is None else leader
-    if broker is None or not broker.kafka:
+    gateway = here.all().get(here.id) if leader is None else leader
+    broker = None if gateway is None else door.node_of(gateway)
+    if broker is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator has no Kafka listener")
     host, port = host_and_port(broker.kafka)
     return Coordinator(key=key, node_id=broker.id, host=host, port=port)

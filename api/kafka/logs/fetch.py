@@ -175,7 +175,7 @@ async def _direct(door: Door, client: Client, rack: str, answer: _Answer) -> Non
         number = part.asked.partition
         if racks is not None and rack in racks:
             if client.sent_on.is_due((part.topic.topic_id, number), now_s):
-                leader = here.leadership.leader_id(part.topic, number)
+                leader = door.node_id_of(here.leadership.leader_id(part.topic, number))
                 part.read_at = racks.of(rack, part.topic, number, leader)
             continue
         other = door.led_elsewhere(part.topic, number)

@@ -267,8 +267,8 @@ def _settings(
         return map(_of_group, group_settings(door.here.settings, found.configs))
     if name == "":
         return iter(())  # Kafka's defaults for all brokers: a gateway has settings of its own alone
-    if name != str(door.here.brokers.id):
-        message = f"this is gateway {door.here.brokers.id}; ask the gateway {name[:20]!r} for its settings"
+    if name != str(door.node_id):
+        message = f"this is gateway {door.node_id}; ask the gateway {name[:20]!r} for its settings"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
     return map(_of_broker, broker_settings(door.here.settings))
 

@@ -66,11 +66,10 @@ async def metadata(door: Door, client: Client, request: MetadataRequest, version
         )
         topics = await _answered(door, client, await _asked(door, client, wanted, create), operations)
     asked = request.include_cluster_authorized_operations
-    brokers = door.brokers()
     return MetadataResponse(
-        brokers=[_broker(each) for each in brokers],
+        brokers=[_broker(each) for each in door.brokers()],
         cluster_id=door.here.cluster.cluster_id,
-        controller_id=door.here.brokers.id,
+        controller_id=door.node_id,
         topics=topics,
         cluster_authorized_operations=authorized_operations(client, ResourceType.CLUSTER, asked=asked),
     )
@@ -221,13 +220,14 @@ async def describe_cluster(
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         message = "a gateway is a broker; ask it for endpoints of type 1"
         return DescribeClusterResponse(error_code=code, error_message=message, endpoint_type=kind)
-    living = {each.id for each in door.brokers()}
-    listed = [each for each in door.here.brokers.all().values() if each.kafka]
+    living = door.brokers()
+    reached = {each.kafka for each in living}
+    silent = [each for each in door.here.brokers.all().values() if each.kafka and each.kafka not in reached]
     brokers = []
-    for each in listed:
-        if each.id in living or request.include_fenced_brokers:
+    for each in [*living, *silent]:
+        fenced = each.kafka not in reached
+        if not fenced or request.include_fenced_brokers:
             host, port = host_and_port(each.kafka)
-            fenced = each.id not in living
             brokers.append(
                 DescribeClusterBroker(
                     broker_id=each.id, host=host, port=port, rack=each.rack or None, is_fenced=fenced
@@ -236,7 +236,7 @@ async def describe_cluster(
     return DescribeClusterResponse(
         endpoint_type=kind,
         cluster_id=door.here.cluster.cluster_id,
-        controller_id=door.here.brokers.id,
+        controller_id=door.node_id,
         brokers=brokers,
         cluster_authorized_operations=authorized_operations(client, ResourceType.CLUSTER, asked=asked),
     )

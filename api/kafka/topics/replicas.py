@@ -115,7 +115,7 @@ def _quorum(door: Door, topic: QuorumTopic, asked: QuorumPartition) -> Described
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         why = f"only {CLUSTER_METADATA}-0 has a quorum"
         return DescribedQuorumPartition(partition_index=number, error_code=code, error_message=why)
-    own, end = door.here.brokers.id, door.here.cluster.metadata_log.partition.high_watermark
+    own, end = door.node_id, door.here.cluster.metadata_log.partition.high_watermark
     now_ms = door.here.clock.now_ms()
     return DescribedQuorumPartition(
         partition_index=number,
@@ -132,4 +132,4 @@ def _voters(door: Door) -> list[QuorumNode]:
     if own is None:
         return []
     host, port = host_and_port(own.kafka)
-    return [QuorumNode(node_id=own.id, listeners=[QuorumListener(name=LISTENER, host=host, port=port)])]
+    return [QuorumNode(node_id=door.node_id, listeners=[QuorumListener(name=LISTENER, host=host, port=port)])]

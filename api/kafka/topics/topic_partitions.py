@@ -204,10 +204,11 @@ def _sizes(
     door: Door, topics: Iterable[TopicDescription], asked: Mapping[str, set[int]] | None
 ) -> Iterator[DescribeLogDirsTopic]:
     """The topics with partitions on this gateway, each with the partitions asked for, or all."""
+    own = door.node_id
     for topic, leaders in door.leaders(topics):
         parts, numbers = [], None if asked is None else asked[topic.name]
         for number, leader in enumerate(leaders):
-            if leader == door.here.brokers.id and (numbers is None or number in numbers):
+            if leader == own and (numbers is None or number in numbers):
                 with suppress(Damaged):  # nobody knows how large it is
                     size = topic.size_bytes(number)
                     parts.append(DescribeLogDirsPartition(partition_index=number, partition_size=size))

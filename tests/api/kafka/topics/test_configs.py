@@ -124,7 +124,6 @@ def test_an_advertised_listener_has_its_protocol(more: dict[str, Any], protocol:
         (ConfigResourceType.TOPIC, "absent", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (ConfigResourceType.BROKER, "77", ErrorCode.INVALID_REQUEST),
         (ConfigResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
-        (ConfigResourceType.GROUP, "g", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )

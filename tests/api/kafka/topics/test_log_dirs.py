@@ -10,7 +10,7 @@ from log_tables.clock import SystemClock
 from log_tables.layout import partition_directory, topic_directory
 from log_tables.partition.partition import Partition
 from log_tables.store.store import open_store
-from tests.kit.kafka import KafkaGateway, balanced
+from tests.kit.kafka import KafkaGateway, balanced, kafka_gateway
 from tests.kit.kafka_asking import Asker, asker
 
 
@@ -47,16 +47,26 @@ def test_a_partition_is_as_large_as_its_segments(kafka: KafkaGateway, asking: As
     assert everything.results[0].log_dir == f"{kafka.data}/topics"
 
 
-def test_each_partition_is_told_by_one_of_the_gateways(tmp_path: Path) -> None:
+def test_each_partition_is_told_by_whoever_is_asked_behind_one_address(tmp_path: Path) -> None:
+    """The gateways there are one broker to clients."""
     with balanced(tmp_path) as gateways:
         first, second = gateways.gateways
         first.create_topic("shared", 9)
         assert first.running.produce("shared", *range(50)).is_success
+        for gateway in (first, second):
+            with asker(gateway.port) as asking:
+                told = set(sizes(asking.ask(asked(("shared", [*range(9)])))))
+            assert told == {("shared", number) for number in range(9)}
+
+
+def test_each_partition_is_told_by_one_of_the_gateways_at_addresses_of_their_own(tmp_path: Path) -> None:
+    with kafka_gateway(tmp_path) as first, kafka_gateway(tmp_path) as second:
+        first.create_topic("parted", 9)
         told = []
         for gateway in (first, second):
             with asker(gateway.port) as asking:
-                told.append(set(sizes(asking.ask(asked(("shared", [*range(9)]))))))
-        assert told[0] | told[1] == {("shared", number) for number in range(9)}
+                told.append(set(sizes(asking.ask(asked(("parted", [*range(9)]))))))
+        assert told[0] | told[1] == {("parted", number) for number in range(9)}
         assert not told[0] & told[1]
 
 
