@@ -23,12 +23,14 @@ from api.kafka.protocol.messages.groups import (
     HeartbeatAssignment,
     HeartbeatTopicPartitions,
 )
+from api.kafka.protocol.notation import has_more
 from coordinator.groups.events import LEAVES_FOR_A_WHILE, ConsumerHeartbeat
 from coordinator.groups.state.group import Group, GroupType
 from coordinator.groups.state.member import NOTHING, Member
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import NAME_MAX_CHARS, KafkaClient, check_group_name
 from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, UnsupportedAssignor
+from log_tables.limits import KAFKA_INLINE_ELEMENTS
 from log_tables.topic_partition import TopicPartition
 
 STRATEGIES = {"uniform": "sticky", "range": "range"}
@@ -50,7 +52,8 @@ async def consumer_group_heartbeat(
         if any(not client.caller.describes(name) for name in request.subscribed_topic_names or ()):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             raise AuthorizationFailed("the principal may not describe all the topics")
-        event = _event(door, client, request)
+        is_wide = has_more(request, KAFKA_INLINE_ELEMENTS)
+        event = await door.here.loop_share.maybe_in_thread(is_wide, lambda: _event(door, client, request))
         heard = await door.here.classic.consumer_heartbeat(request.group_id, event)
     except LakelogError as error:
         return ConsumerGroupHeartbeatResponse(
