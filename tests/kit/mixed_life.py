@@ -174,10 +174,8 @@ class MixedLife:
             self._apply(
                 CommitOffsets(offsets=offsets, at_ms=1, member_id=client.member_id, generation=client.epoch)
             )
-        except Conflict:
-            self.seen.add("stale commit")
-        except UnknownMember:
-            self.seen.add("commit of nobody")
+        except (Conflict, UnknownMember):
+            self.seen.add("refused commit")
         else:
             assert self._counts(client), f"the commit of {client} was taken"
 
