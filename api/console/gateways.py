@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import aiohttp
 import msgspec
 from starlette.requests import Request
 
@@ -17,6 +16,9 @@ from coordinator.brokers.peers import CALLER
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import LakelogError
 from log_tables.version import VERSION
+
+if TYPE_CHECKING:
+    import aiohttp
 
 ASKED_S = 1.0
 """How long another gateway may take to answer."""
@@ -91,15 +93,25 @@ async def told_by(
     try:
         async with asyncio.timeout(ASKED_S):
             answer = await here.peers.forward(broker, "GET", path, headers, b"")
-            try:
-                content = await answer.content.read(TOLD_MAX_BYTES)
-                while not answer.content.at_eof() and len(content) < TOLD_MAX_BYTES:
-                    content += await answer.content.read(TOLD_MAX_BYTES)
-            finally:
-                answer.close()
+            content = await _content(answer)
         return msgspec.json.decode(content, type=kind) if answer.status == 200 else None
-    except (TimeoutError, LakelogError, aiohttp.ClientError, OSError, msgspec.MsgspecError):
+    except (TimeoutError, LakelogError, OSError, msgspec.MsgspecError):
         return None
+
+
+async def _content(answer: "aiohttp.ClientResponse") -> bytes:
+    """The body of an answer, as far as it came, up to TOLD_MAX_BYTES."""
+    from aiohttp import ClientError  # loaded by now, and only where there is another gateway
+
+    content = b""
+    try:
+        while not answer.content.at_eof() and len(content) < TOLD_MAX_BYTES:
+            content += await answer.content.read(TOLD_MAX_BYTES)
+    except ClientError:
+        pass  # what is not whole is no answer
+    finally:
+        answer.close()
+    return content
 
 
 def summed(of_gateways: Iterable[Sequence[Sample]]) -> list[Sample]:

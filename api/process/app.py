@@ -138,7 +138,6 @@ def create_app(gateway: Gateway) -> FastAPI:
         looking = ThreadPoolExecutor(LOOK_THREADS, thread_name_prefix="look")
         asyncio.get_running_loop().set_default_executor(looking)
         await gateway.writer.start()
-        await gateway.peers.start()
         door = None if gateway.sockets is None else PeerDoor(gateway, gateway.sockets)
         if door is not None:
             await door.start()

@@ -5,9 +5,8 @@ A request is sent there as it came, and the answer is passed on to the client.
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -25,6 +24,9 @@ from ingest.pending_tasks import watched
 from ingest.request_trace import REQUEST_ID
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import InvalidArgument, NotLeader, OutcomeUnknown, Unreachable
+
+if TYPE_CHECKING:
+    import aiohttp
 
 STREAMED_BYTES = 1 << 20
 """A larger answer, or one of unknown size, is streamed."""
@@ -104,13 +106,15 @@ async def forward(here: Gateway, broker: BrokerRecord, request: Request, body: b
     Unreachable, OutcomeUnknown.
     """
     answer = await _ask(here, broker, request, body)
+    from aiohttp import ClientError  # loaded by now, and only where there is another gateway
+
     headers = {name: value for name, value in answer.headers.items() if name.lower() not in _DROPPED_HEADERS}
     length = answer.content_length
     if answer.status == 200 and (length is None or length > STREAMED_BYTES):
         return StreamingResponse(_stream(answer), answer.status, headers)
     try:
         content = await answer.read()
-    except (aiohttp.ClientError, OSError):
+    except (ClientError, OSError):
         raise OutcomeUnknown(
             f"broker {broker.id} broke off its answer; check the result before you repeat the request"
         ) from None
@@ -121,7 +125,9 @@ async def forward(here: Gateway, broker: BrokerRecord, request: Request, body: b
     return Response(content, answer.status, headers)
 
 
-async def _ask(here: Gateway, broker: BrokerRecord, request: Request, body: bytes) -> aiohttp.ClientResponse:
+async def _ask(
+    here: Gateway, broker: BrokerRecord, request: Request, body: bytes
+) -> "aiohttp.ClientResponse":
     path = request.scope["raw_path"].decode("ascii")
     query = request.scope["query_string"].decode("ascii")
     headers = {name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers}
@@ -147,7 +153,7 @@ def _raise_not_leader(content: bytes) -> None:
             raise NotLeader(str(body.get("message")))
 
 
-async def _stream(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _stream(answer: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
     try:
         async for part in answer.content.iter_any():
             yield part

@@ -1,6 +1,7 @@
 """Requests to other gateways: appending where they lead, handing over, forwarding.
 
-They are HTTP. A gateway of the same machine that listens at a Unix socket gets small appends there
+They are HTTP, by aiohttp, which is loaded for the first of them: a gateway that is alone starts sooner. A
+gateway of the same machine that listens at a Unix socket gets small appends there
 (coordinator/brokers/peer_link.py).
 """
 
@@ -11,11 +12,11 @@ import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import aiohttp
 from yarl import URL
 
 from coordinator.brokers.brokers import Brokers
@@ -39,6 +40,9 @@ from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
 from log_tables.limits import PEER_KEPT_S
 from log_tables.partition.partition import AppendRequest
+
+if TYPE_CHECKING:
+    import aiohttp
 
 CONNECT_S = 1.0
 """How long another gateway may take to accept a connection."""
@@ -78,11 +82,9 @@ _KEEPALIVE = {
 }
 """A probe each second on an idle connection, and a bound on how long sent bytes stay unacknowledged."""
 
-_NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
-
 
 class Peers:
-    """Requests to other gateways. Used on the event loop, between `start` and `close`.
+    """Requests to other gateways. Used on the event loop, up to `close`.
 
     All raise Unreachable when nothing was sent, or another gateway was met, which does nothing of it;
     OutcomeUnknown when no answer came before the other gateway fell silent, and for an answer of something
@@ -105,17 +107,10 @@ class Peers:
         self._links = PeerLinks(brokers, sockets, self._check_alive)
         self._brokers, self._ssl_context, self._server_name = brokers, ssl_context, server_name or None
         self._session: aiohttp.ClientSession | None = None
-
-    async def start(self) -> None:
-        connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=PEER_KEPT_S, socket_factory=_socket, ssl=self._ssl_context or True
-        )
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-        self._session = aiohttp.ClientSession(
-            connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
-        )
+        self._closed = False
 
     async def close(self) -> None:
+        self._closed = True
         await self._links.close()
         if self._session is not None:
             await self._session.close()
@@ -209,6 +204,7 @@ class Peers:
     async def ping(self, broker: BrokerRecord) -> bool:
         """Whether `broker` answers at all."""
         try:
+            await self._opened()  # outside of the time that the answer may take
             async with asyncio.timeout(PING_S), self._request(broker, "GET", PING_PATH):
                 return True
         except (TimeoutError, LakelogError):
@@ -216,18 +212,19 @@ class Peers:
 
     async def forward(
         self, broker: BrokerRecord, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> aiohttp.ClientResponse:
+    ) -> "aiohttp.ClientResponse":
         """Send a request as it came, its path escaped and with its query; the answer's body is read later.
 
         The caller closes the answer.
         """
 
-        async def sent() -> aiohttp.ClientResponse:
+        async def sent() -> "aiohttp.ClientResponse":
+            session = await self._opened()
             url = URL(broker.url.rstrip("/") + path, encoded=True)
             target = self._brokers.target_of(broker)
             with self._traced("forward", broker) as trace:
                 async with _translated(broker):
-                    answer = await self._opened().request(
+                    answer = await session.request(
                         method,
                         url,
                         headers=self._headers(target, headers, trace),
@@ -253,12 +250,13 @@ class Peers:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> "AsyncIterator[aiohttp.ClientResponse]":
+        session = await self._opened()
         url, target = broker.url.rstrip("/") + path, self._brokers.target_of(broker)
         with self._traced(f"forward {path}", broker) as trace:
             async with (
                 _translated(broker),
-                self._opened().request(
+                session.request(
                     method,
                     url,
                     params=query,
@@ -310,12 +308,29 @@ class Peers:
         """Whether `broker` gives no sign of life and cannot be reached either."""
         return self._brokers.is_silent(broker.id) and not await self.ping(broker)
 
-    def _opened(self) -> aiohttp.ClientSession:
-        assert self._session is not None
+    async def _opened(self) -> "aiohttp.ClientSession":
+        """The connections; those of all requests, made for the first. Raises Unreachable after `close`."""
+        if self._session is None:
+            await asyncio.to_thread(import_module, "aiohttp")
+            if self._closed:
+                raise Unreachable("this gateway stops, and asks no other one any more; repeat the request")
+            if self._session is None:  # another request may have been quicker
+                self._session = self._connected()
         return self._session
 
+    def _connected(self) -> "aiohttp.ClientSession":
+        import aiohttp
 
-def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+        connector = aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=PEER_KEPT_S, socket_factory=_socket, ssl=self._ssl_context or True
+        )
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+        return aiohttp.ClientSession(
+            connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
+
+
+def _socket(address: "aiohttp.AddrInfoType") -> socket.socket:
     """A socket that closes when the network is cut: TCP alone would wait for a quarter of an hour."""
     made = socket.socket(*address[:3])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -328,9 +343,12 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
 @asynccontextmanager
 async def _translated(broker: BrokerRecord) -> AsyncIterator[None]:
     """Translate errors of the connection into Unreachable and OutcomeUnknown."""
+    import aiohttp
+
+    not_sent = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
     try:
         yield
-    except _NOT_SENT as error:
+    except not_sent as error:
         raise Unreachable(
             f"{name_of(broker)} cannot be reached ({type(error).__name__}); repeat the request"
         ) from None
@@ -341,7 +359,7 @@ async def _translated(broker: BrokerRecord) -> AsyncIterator[None]:
         ) from None
 
 
-def _check_sender(broker: BrokerRecord, target: Target, answer: aiohttp.ClientResponse) -> None:
+def _check_sender(broker: BrokerRecord, target: Target, answer: "aiohttp.ClientResponse") -> None:
     """Raise Unreachable for the refusal of another gateway, or of one that does not find this gateway in its
     own root: nothing was done. Raise OutcomeUnknown for any other answer that `broker` has not proved to be
     its own: a proxy may have handed the request on.

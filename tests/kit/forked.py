@@ -9,6 +9,7 @@ from lakelog.testing.forked import ForkedProcess
 from tests.kit.support import WAIT_S
 
 _IMPORTED = (
+    "aiohttp",
     "api.process.workers",
     "jobs.maintenance",
     "lakelog.cli.commands.serve",

@@ -42,7 +42,6 @@ async def stopping(root: Path) -> AsyncIterator[tuple[Gateway, AuditDuty]]:
         )
         second = open_gateway(settings, "http://127.0.0.1:2")
         await second.writer.start()
-        await second.peers.start()
         await second.brokers.start()
         await second.leadership.start()
         try:

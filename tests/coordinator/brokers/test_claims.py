@@ -103,7 +103,6 @@ def run(root: Path, scenario: Callable[[Gateway, Topic], Awaitable[None]]) -> No
         settings = Settings(data=str(root), leader_timeout_ms=100, refresh_interval_ms=60_000)
         gateway = open_gateway(settings, "http://here")
         await gateway.writer.start()
-        await gateway.peers.start()
         await gateway.brokers.start()
         try:
             await scenario(gateway, gateway.cluster.topic("t"))

@@ -1,17 +1,21 @@
 """coordinator/brokers/peers.py: what another gateway has done is never said to be undone."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator.brokers.leadership import preferred_leaders
+from coordinator.brokers.peers import Peers
 from log_tables.cluster.topic import Topic
+from log_tables.errors import Unreachable
 from tests.kit.mesh import CUT, Mesh, meshed
 from tests.kit.secured import Secured, bearer
 from tests.kit.served import JSON, Served, served
-from tests.kit.support import WAIT_S, wait_until
+from tests.kit.support import ROOT, WAIT_S, wait_until
 
 PARTITIONS = 8
 LINGER_MS = 2_000
@@ -57,6 +61,34 @@ def test_an_answer_of_a_mesh_between_gateways_proves_nothing(tmp_path: Path) -> 
             await scenario(mesh)
 
     asyncio.run(main())
+
+
+def test_a_gateway_that_stops_asks_no_other_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            asyncio.timeout(WAIT_S),
+            served(tmp_path) as other,
+            served(tmp_path, peer_url="http://127.0.0.1:1") as asked,
+        ):
+            brokers = other.gateway.brokers
+            await asyncio.to_thread(wait_until, lambda: len(brokers.living()) == 2, "both live")
+            record = brokers.other(asked.gateway.brokers.id)
+            assert record is not None
+            peers = Peers(brokers, None)
+            await peers.close()
+            with pytest.raises(Unreachable, match="this gateway stops"):
+                await peers.forward(record, "GET", "/", {}, b"")
+            assert not await peers.ping(record)
+
+    asyncio.run(main())
+
+
+def test_a_gateway_that_is_alone_loads_no_client_of_http() -> None:
+    program = "import sys, api.process.server, api.kafka.listener; print('aiohttp' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.torture
