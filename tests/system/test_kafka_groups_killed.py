@@ -19,7 +19,7 @@ from tests.kit.kafka import KafkaGateway, librdkafka_producer
 from tests.kit.kafka_member import HEARTBEAT_MS, SESSION_MS, KafkaMember
 from tests.kit.support import wait_until
 
-TOPIC, GROUP, PARTITIONS, COUNT = "t", "g", 6, 300
+TOPIC, GROUP, COUNT = "t", "g", 300
 
 RANGE = ("librdkafka", "kafka-python", "aiokafka")
 MIXED = ("librdkafka", "kafka-python", "librdkafka-consumer", "librdkafka-consumer")
@@ -38,7 +38,11 @@ class Scene:
     members: list[KafkaMember] = field(default_factory=list)
     gone: list[KafkaMember] = field(default_factory=list)
     offsets: dict[int, int] = field(default_factory=dict)
-    ends: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(PARTITIONS), 0))
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.partitions = max(6, len(self.clients))
+        self.ends.update(dict.fromkeys(range(self.partitions), 0))
 
     def begin(self) -> None:
         settings: dict[str, object] = {
@@ -53,7 +57,7 @@ class Scene:
             self.gateways.append(
                 self.stack.enter_context(closing(KafkaGateway(self.directory / "root", settings)))
             )
-        self.gateways[0].create_topic(TOPIC, PARTITIONS)
+        self.gateways[0].create_topic(TOPIC, self.partitions)
         self.bootstrap = ",".join(each.bootstrap for each in self.gateways)
         for client in self.clients:
             self.members.append(self.member(client))
@@ -69,14 +73,14 @@ class Scene:
         """Send records to all partitions, and wait until they are acknowledged."""
         producer = librdkafka_producer(self.bootstrap, **{"enable.idempotence": True})
         for number in range(count):
-            producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
-            self.ends[number % PARTITIONS] += 1
+            producer.produce(TOPIC, b"%d" % number, partition=number % self.partitions)
+            self.ends[number % self.partitions] += 1
         assert producer.flush(30) == 0
 
     def look(self) -> bool:
         """Note the group's offsets, and compare them with those before; returns whether all is committed."""
         at_least = self.claimed()
-        asked = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        asked = [TopicPartition(TOPIC, number) for number in range(self.partitions)]
         try:
             found = self.looker.committed(asked, 5)
         except KafkaException:
@@ -128,7 +132,7 @@ class Scene:
         before = {id(each): len(each.read()) for each in self.members}
 
         def all_read() -> bool:
-            self.send(PARTITIONS)
+            self.send(self.partitions)
             wait_until(self.look, "everything is committed")
             ended = [each.client for each in self.members if each.process.poll() is not None]
             assert ended == [], "their processes have ended"
@@ -154,7 +158,7 @@ def survive(directory: Path, clients: tuple[str, ...], strikes: list[str], draw:
         for strike in strikes:
             scene.send()
             scene.progress(int(draw.random() * COUNT))
-            kinds[strike](int(draw.random() * 6))
+            kinds[strike](int(draw.random() * len(clients)))
         wait_until(scene.look, "everything is committed")
         scene.check()
     assert check(open_store(directory / "root")).problems == []
@@ -179,3 +183,11 @@ def test_a_group_of_different_clients_survives_many_kills(
     draw = ManualClock(seed=seed)
     kinds = ("gateway", "gateway", "member", "halt")
     survive(tmp_path, clients, [kinds[int(draw.random() * 4)] for _ in range(20)], draw)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("client", ["librdkafka", "librdkafka-consumer"])
+def test_a_group_of_twenty_survives_kills(tmp_path: Path, seed: int, client: str) -> None:
+    draw = ManualClock(seed=seed)
+    kinds = ("gateway", "gateway", "gateway", "member", "halt")
+    survive(tmp_path, (client,) * 20, [kinds[int(draw.random() * 5)] for _ in range(10)], draw)

@@ -47,13 +47,18 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
 @pytest.fixture(scope="module")
 def keys(secured: Secured) -> dict[str, str]:
     """Made before the gateway starts, which so knows them at once."""
-    return {name: secured.key("User:sue") for name in ("librdkafka", "kafka-python")}
+    return {name: secured.key("User:sue") for name in KINDS}
 
 
 @pytest.fixture(scope="module")
 def gateway(secured: Secured, keys: dict[str, str]) -> Iterator[KafkaGateway]:
     assert keys
-    settings = {"group_min_session_timeout_ms": 1_000, "group_initial_rebalance_delay_ms": 0}
+    settings: dict[str, object] = {
+        "group_min_session_timeout_ms": 1_000,
+        "group_initial_rebalance_delay_ms": 0,
+        "group_consumer_session_timeout_ms": SESSION_MS,
+        "group_consumer_heartbeat_interval_ms": HEARTBEAT_MS,
+    }
     data, methods = secured.cluster.store.url, "api-key,scram"
     with kafka_gateway(data, authentication_methods=methods, **settings) as made:
         yield made
@@ -88,6 +93,12 @@ class Member(Protocol):
 class Librdkafka:
     """A consumer of confluent-kafka."""
 
+    PROTOCOL: Mapping[str, Any] = {
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "partition.assignment.strategy": "range",
+    }
+
     def __init__(self, bootstrap: str, group: str, credential: Mapping[str, Any]) -> None:
         self.errors: list[str] = []
         self._consumer = Consumer(
@@ -96,11 +107,9 @@ class Librdkafka:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": HEARTBEAT_MS,
-                "partition.assignment.strategy": "range",
                 "reconnect.backoff.max.ms": 100,
                 "error_cb": lambda error: self.errors.append(error.name()),
+                **self.PROTOCOL,
                 **credential,
             }
         )
@@ -130,6 +139,12 @@ class Librdkafka:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class LibrdkafkaConsumer(Librdkafka):
+    """One that speaks the protocol of KIP-848, for which the gateway sets the times."""
+
+    PROTOCOL: Mapping[str, Any] = {"group.protocol": "consumer"}
 
 
 class KafkaPython:
@@ -171,9 +186,10 @@ class KafkaPython:
 
 KINDS: dict[str, Callable[[str, str, Mapping[str, Any]], Member]] = {
     "librdkafka": Librdkafka,
+    "librdkafka-consumer": LibrdkafkaConsumer,
     "kafka-python": KafkaPython,
 }
-QUICK_FIRST = ["librdkafka", pytest.param("kafka-python", marks=pytest.mark.torture)]
+QUICK_FIRST = ["librdkafka", "librdkafka-consumer", pytest.param("kafka-python", marks=pytest.mark.torture)]
 REFUSED = {
     "group": {"GROUP_AUTHORIZATION_FAILED", "GroupAuthorizationFailedError"},
     "topic": {"TOPIC_AUTHORIZATION_FAILED", "TopicAuthorizationFailedError"},
