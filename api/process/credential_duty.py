@@ -19,7 +19,7 @@ from coordinator.access.authentication.authenticator import Authenticator
 from coordinator.access.authentication.certificate import PrincipalMappingRules
 from log_tables.cluster.admin.security_admin import note_uses
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.credential_log import CredentialLog, Credentials, open_credentials
+from log_tables.cluster.credential_log import CredentialLog, open_credentials
 from log_tables.errors import StoreUnavailable
 
 FETCH_S = 5.0
@@ -97,18 +97,18 @@ class CredentialDuty:
     def __init__(self, cluster: Cluster, authenticator: Authenticator) -> None:
         self._cluster, self._authenticator = cluster, authenticator
         self._log: CredentialLog | None = None
-        self._known: Credentials | None = None
 
     def run(self) -> None:
-        """Raises StoreUnavailable, CorruptLog: the last known credentials stay."""
+        """Raises StoreUnavailable, CorruptLog: the last known credentials stay.
+
+        Requests that change users tell the authenticator, too, and one may be late: so it is told each time.
+        """
         self._log = self._log or _opened(self._cluster)
         if self._log is None:
             return
         self._log.refresh()
         newest = self._log.credentials
-        if newest is not self._known:
-            self._authenticator.update(newest.api_keys, newest.users)
-            self._known = newest
+        self._authenticator.update(newest.api_keys, newest.users)
         self._log.check_exists(self._cluster.store)
 
     def clean(self) -> None:

@@ -69,6 +69,17 @@ def test_keys_are_known_once_they_are_made_and_no_longer_once_they_are_revoked(w
     assert not world.knows(header)
 
 
+def test_a_look_that_came_late_does_not_last(world: World) -> None:
+    """A request that changes users tells what it has read, maybe after a newer revocation was followed."""
+    key_id, header = world.new_key()
+    late = world.log().credentials
+    revoke_api_keys(world.log(), [key_id])
+    world.duty.run()
+    world.authenticator.update(late.api_keys, late.users)
+    world.duty.run()
+    assert not world.knows(header)
+
+
 def test_the_last_use_of_all_keys_is_noted_in_one_append_an_hour(world: World) -> None:
     keys = [world.new_key() for _ in range(3)]
     world.duty.run()
