@@ -8,9 +8,11 @@ Among users as of one moment, a name that does not exist looks like one that doe
 
 import hashlib
 import hmac
+import string
 import stringprep
 import unicodedata
 from collections.abc import Mapping
+from typing import NamedTuple, Self
 
 from coordinator.access.principal import USER, check_user
 from log_tables.clock import Clock
@@ -33,6 +35,9 @@ _SALT_DIGITS = 64
 
 SALT_MIN_BYTES, SALT_MAX_BYTES = 4, 256
 """Of a salt that a client has made: Kafka's tools take 26 bytes or so, and its clients let people choose."""
+
+_LETTERS = (string.digits + string.ascii_lowercase).encode()
+"""Of a salt that Kafka's tools make: it is a random number in the base 36."""
 
 _FORBIDDEN = (
     stringprep.in_table_c12,
@@ -153,13 +158,37 @@ def is_password(mechanism: str, credential: ScramCredential, password: str) -> b
     return hmac.compare_digest(offered.stored_key, credential.stored_key)
 
 
+class _Shape(NamedTuple):
+    """What anybody sees of a credential before a password is proven, and what tells who has made it.
+
+    `begins` is the first letter of a salt of letters: those of a number are not all as frequent there. It is
+    empty for a salt of any bytes.
+    """
+
+    iterations: int = ITERATIONS_MAX
+    salt_bytes: int = _SALT_DIGITS // 2
+    begins: bytes = b""
+
+    @classmethod
+    def of(cls, kept: ScramCredential) -> Self:
+        begins = b"" if kept.salt.strip(_LETTERS) else kept.salt[:1]
+        return cls(kept.iterations, len(kept.salt), begins)
+
+    def salt(self, seed: bytes) -> bytes:
+        """A salt of this shape, always the same for `seed`."""
+        drawn = hashlib.shake_256(seed).digest(self.salt_bytes)
+        if not self.begins:
+            return drawn
+        return self.begins + bytes(_LETTERS[each % len(_LETTERS)] for each in drawn[1:])
+
+
 class ScramUsers:
     """Immutable. `key` is secret and of this process: from it come the salts of names that do not exist."""
 
     def __init__(self, records: Mapping[str, ScramUserRecord], key: bytes) -> None:
         self._records, self._key = records, key
-        self._costs = {
-            mechanism: sorted({user.mechanisms[mechanism].iterations for user in able}) or [ITERATIONS_MAX]
+        self._shapes = {
+            mechanism: sorted({_Shape.of(user.mechanisms[mechanism]) for user in able}) or [_Shape()]
             for mechanism in MECHANISMS
             for able in [[user for user in records.values() if mechanism in user.mechanisms]]
         }
@@ -183,8 +212,9 @@ class ScramUsers:
         user = self._records.get(name)
         if user and mechanism in user.mechanisms:
             return user.mechanisms[mechanism]
-        salt, costs = self._digest(f"{mechanism} {name}"), self._costs[mechanism]
-        return ScramCredential(salt, costs[self._pick(name, len(costs))], b"", b"")
+        seed, shapes = self._digest(f"{mechanism} {name}"), self._shapes[mechanism]
+        shape = shapes[self._pick(name, len(shapes))]
+        return ScramCredential(shape.salt(seed), shape.iterations, b"", b"")
 
     def _pick(self, name: str, choices: int) -> int:
         """One of `choices` numbers, always the same for a name."""

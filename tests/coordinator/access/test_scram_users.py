@@ -1,7 +1,10 @@
 """A name that does not exist looks like one that does."""
 
+import pytest
+
 from coordinator.access.authentication.scram import ITERATIONS_MAX, MECHANISMS, ScramUsers, new_scram_user
 from log_tables.clock import ManualClock
+from log_tables.cluster.credential import ScramCredential, ScramUserRecord
 
 SHA_256, SHA_512 = MECHANISMS
 
@@ -24,6 +27,20 @@ def test_an_unknown_name_costs_what_some_user_costs_and_always_the_same(clock: M
     assert ScramUsers({}, b"key").for_password("1")[1].salt in {
         kept.salt for kept in (users.credential("1", mechanism) for mechanism in MECHANISMS)
     }
+
+
+@pytest.mark.parametrize("salts", [[b"1q%024d" % at for at in range(9)], [bytes(range(12))], [b"z1y2x3w4"]])
+def test_the_salt_of_an_unknown_name_has_the_shape_of_some_users(salts: list[bytes]) -> None:
+    """Kafka's tools salt by some 25 letters and digits, of which the first is mostly a small one."""
+    made = [(str(at), ScramCredential(salt, 5_000, b"a", b"b")) for at, salt in enumerate(salts)]
+    users = ScramUsers({name: ScramUserRecord(name, {SHA_256: kept}) for name, kept in made}, b"key")
+    found = [users.credential(f"x{each}", SHA_256).salt for each in range(50)]
+    assert len({*found}) == len(found)
+    assert {len(salt) for salt in found} == {len(salt) for salt in salts}
+    if salts[0].isalnum():
+        assert {salt[:1] for salt in found} == {salt[:1] for salt in salts}
+        assert all(salt.isalnum() and salt == salt.lower() for salt in found)
+    assert not {*found}.intersection(salts)
 
 
 def test_a_known_name_has_its_own_credential(clock: ManualClock) -> None:
