@@ -14,6 +14,9 @@ from coordinator.access.authentication.scram_server import ScramServer
 from coordinator.access.principal import USER
 from log_tables.errors import AuthenticationFailed, QuotaReached
 
+MESSAGE_MAX_BYTES = 16_384
+"""Of a message. The first login has no larger frames; a later one would be read on the event loop."""
+
 _WRONG = "the name or the password is not right; check them"
 _NOT_RIGHT = "the token is not right, or no longer; get another one from the provider"
 
@@ -52,6 +55,8 @@ class SaslSession:
 
         Raises AuthenticationFailed and QuotaReached, which are audited, and Retriable.
         """
+        if len(message) > MESSAGE_MAX_BYTES:
+            message = b""  # which is none of any mechanism
         if self._mechanism == OAUTHBEARER:
             return await self._bearer(message)
         if self._scram is None:

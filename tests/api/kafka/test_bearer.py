@@ -139,6 +139,15 @@ def test_what_is_no_message_of_the_mechanism_is_refused(gateway: KafkaGateway, d
         assert client.is_closed()
 
 
+def test_a_message_is_as_long_in_a_later_login_as_in_the_first(gateway: KafkaGateway, idp: Provider) -> None:
+    """A frame may have megabytes then, and reading it as a login would hold up everybody."""
+    with asker(gateway.port) as client:
+        assert login(client, idp.token()).error_code == 0
+        answer = login(client, idp.token(), more="a=b\x01" * 5_000)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_closed()
+
+
 def test_messages_may_be_frames_of_their_own(gateway: KafkaGateway, idp: Provider) -> None:
     with asker(gateway.port) as client:
         assert client.handshake("OAUTHBEARER", 0).error_code == 0
