@@ -54,13 +54,21 @@ async def describe_user_scram_credentials(
     door: Door, client: Client, request: DescribeUserScramCredentialsRequest, _version: int
 ) -> DescribeUserScramCredentialsResponse:
     """The mechanisms and iterations of users, of all where none is named. No salt, no verifier."""
+
+    def describe() -> list[DescribeUserScramCredentialsResult]:
+        known, asked = access_changes.scram_users(door.here, client.caller), request.users or ()
+        if len(asked) > KAFKA_RESOURCES_MAX:
+            message = (
+                f"a request names at most {KAFKA_RESOURCES_MAX} users; send several, or name none for all"
+            )
+            raise Refusal(ErrorCode.POLICY_VIOLATION, message)
+        return [*_described(known, Counter([each.name for each in asked] or sorted(known)))]
+
     try:
-        known = await asyncio.to_thread(access_changes.scram_users, door.here, client.caller)
-    except LakelogError as error:
+        results = await asyncio.to_thread(describe)
+    except (LakelogError, Refusal) as error:
         code, message = said(error, _DENIED)
         return DescribeUserScramCredentialsResponse(error_code=code, error_message=message)
-    asked = [each.name for each in request.users or ()]
-    results = [*_described(known, Counter(asked or sorted(known)))]
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
 
@@ -163,6 +171,7 @@ def _check_user(door: Door, client: Client, name: str, count: int, users: int) -
     supers = door.here.cluster.metadata_log.access.super_users
     if USER + name in supers and client.caller.context.principal.name not in supers:
         message = f"{USER}{name} is a super user, whose password only super users change"
+        client.caller.note_failed("AlterUserScramCredentials", "USER", name, _DENIED)
         raise Refusal(_DENIED, message)
 
 

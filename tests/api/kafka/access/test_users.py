@@ -27,6 +27,7 @@ from api.kafka.protocol.messages.access import (
 )
 from api.kafka.protocol.notation import ZERO_UUID
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.limits import KAFKA_RESOURCES_MAX
 from tests.kit.audits import wait_for_audit
 from tests.kit.kafka import KafkaGateway, kafka_gateway
 from tests.kit.kafka_asking import Asker, asker
@@ -190,6 +191,18 @@ def test_only_a_super_user_changes_the_password_of_one(
         assert alter(client, upsertion("admin"))["admin"] == (0, None)
     gone = ScramCredentialDeletion(name="admin", mechanism=SHA_256)
     assert alter(operator, gone)["admin"][0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    wait_for_audit(
+        gateway.data, "principal = 'User:operator' and resource_name = 'admin' and error_code = 31"
+    )
+
+
+def test_one_request_asks_for_so_many_users(operator: Asker) -> None:
+    users = [UserName(name=str(number)) for number in range(KAFKA_RESOURCES_MAX + 1)]
+    answer = operator.ask(DescribeUserScramCredentialsRequest(users=users))
+    assert (answer.error_code, answer.results) == (ErrorCode.POLICY_VIOLATION, [])
+    assert f"at most {KAFKA_RESOURCES_MAX} users" in answer.error_message
+    found = described(operator, *(each.name for each in users[1:]))
+    assert [*found.values()] == [ErrorCode.RESOURCE_NOT_FOUND] * KAFKA_RESOURCES_MAX
 
 
 def test_one_without_the_right_learns_and_changes_nothing(
