@@ -40,6 +40,9 @@ PLAIN = "PLAIN"
 OAUTHBEARER = "OAUTHBEARER"
 """The mechanism of SASL that sends a token (RFC 7628, KIP-255)."""
 
+LIFETIME_MAX_MS = 366 * 24 * 60 * 60 * 1000
+"""Of a login, as clients hear it: they log in again by then. Java's counts its nanoseconds in 64 bits."""
+
 CACHED_MAX = 10_000
 """Right answers that are kept: a few megabytes."""
 
@@ -186,15 +189,18 @@ class Authenticator:
         return True
 
     def lifetime_ms(self, login: Login) -> int | None:
-        """Until `login` expires by itself; None if it does not. Of a token until its `exp`: it is taken for a
-        little longer, as clocks differ, but a client should have logged in again by then.
+        """Until `login` expires by itself, LIFETIME_MAX_MS at most; None if it does not. Of a token until its
+        `exp`: it is taken for a little longer, as clocks differ, but a client should have logged in again by
+        then.
         """
         record, now_ms = login.record, self._clock.now_ms()
         if record is None or isinstance(record, ScramUserRecord):
             return None
-        return (
-            _left_ms(record, now_ms) if isinstance(record, ApiKeyRecord) else max(1, record.exp_ms - now_ms)
-        )
+        if isinstance(record, ApiKeyRecord):
+            left_ms = _left_ms(record, now_ms)
+        else:
+            left_ms = max(1, record.exp_ms - now_ms)
+        return None if left_ms is None else min(left_ms, LIFETIME_MAX_MS)
 
     def scram_server(self, mechanism: str, address: str) -> ScramServer:
         """The server's side of SASL with a client at `address`. Raises AuthenticationFailed."""

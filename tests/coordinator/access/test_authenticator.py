@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.access.authentication.api_key import new_api_key
-from coordinator.access.authentication.authenticator import HEADER_MAX_BYTES, Authenticator
+from coordinator.access.authentication.authenticator import (
+    HEADER_MAX_BYTES,
+    LIFETIME_MAX_MS,
+    Authenticator,
+)
 from coordinator.access.authentication.certificate import PrincipalMappingRules
 from coordinator.access.authentication.jwt_verifier import REFRESH_S, RETRY_S, Jwks, JwtVerifier, OidcSettings
 from coordinator.access.authentication.password_verifier import ADDRESS_BURST, NAME_BURST
@@ -112,6 +116,17 @@ def test_a_login_by_a_token_holds_while_the_provider_adds_keys_and_until_it_ends
     assert held.by.lifetime_ms(login) == 1  # the client is late
     held.clock.advance(1)
     assert not held.by.holds(login)
+
+
+@pytest.mark.parametrize("exp_s", [1e300, 10**12])
+def test_a_login_that_lasts_for_ages_lasts_as_long_as_clients_can_count(held: Held, exp_s: float) -> None:
+    """Some providers give milliseconds; a client counts in nanoseconds, of 64 bits."""
+    header = b"Bearer " + held.provider.token(exp=exp_s)
+    held.verify(header)
+    login = held.by.login(header)
+    assert login is not None
+    assert held.by.lifetime_ms(login) == LIFETIME_MAX_MS
+    assert LIFETIME_MAX_MS * 1_000_000 < 2**63
 
 
 def test_a_login_by_a_token_ends_with_the_key_that_signed_it(held: Held) -> None:
