@@ -37,16 +37,23 @@ LOG_BYTES = 4 * MIB
 HIDDEN = "(hidden)"
 
 _SECRET_NAME = (
-    r"[\w.-]*(?:passw|secret|token|credential|signature|\bsig|\bsas|"  # noqa: S105 -- no password
+    r"(?<![\w.-])[\w.-]*(?:passw|passphrase|\bpwd|secret|token|credential|signature|\bsig|\bsas|"  # noqa: S105 -- no password
     r"(?:api|access|account|private)[_-]?key)[\w.-]*"
 )
+_QUOTED = r""" "(?:[^"\\\n]|\\.)*"? | '(?:[^'\\\n]|\\.)*'? | \\"[^"\\\n]*(?:\\")? """
+"""Also one that nobody closes."""
+
 _SECRETS = [
-    re.compile(pattern.encode(), re.IGNORECASE | re.DOTALL)
+    re.compile(pattern.encode(), re.IGNORECASE | re.DOTALL | re.VERBOSE)
     for pattern in (
-        r"()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+        r"()\A[\w+/=\s]+-----END\ [A-Z ]*PRIVATE\ KEY-----",  # its beginning is cut off
+        r"()-----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)",
+        r"((?:Authorization|Cookie)\\?[\"']?\s*:\s*\\?[\"']?)[^\s\"'\\][^\"'\\\n]*",
         r"(\b(?:Bearer|Basic)\s+)[\w.~+/=-]{8,}",
-        r"(://)[^/\s@]+(?=@)",
-        rf"""({_SECRET_NAME}\\?["']?\s*[=:]\s*)(?:\\"[^"\\]*\\"|"[^"]*"|'[^']*'|[^\s,;&}}"'\\]+)""",
+        r"(://)[^/\s]+(?=@)",
+        rf"""({_SECRET_NAME}\\?["']?\s*[=:]\s* (?!\(hidden\))(?:\w*[(\[{{]\s*)?)
+            [bru]{{0,2}}(?:{_QUOTED}|[^\s,;&}}"'\\]+)""",
+        rf"((?=--){_SECRET_NAME}\s+)(?!-)(?:{_QUOTED}|\S+)",
         r"()\b[0-9a-f]{12}\.[\w-]{43}(?![\w-])",  # coordinator/access/authentication/api_key.py
         r"()\beyJ[\w-]+\.[\w-]+\.[\w-]*",  # RFC 7519
         r"()\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # Amazon's
