@@ -20,6 +20,9 @@ from log_tables.errors import QuotaReached
 DELAY_MAX_S = 1.0
 """A longer debt refuses a request instead of delaying it."""
 
+DEBT_MAX_S = 1e9
+"""No debt is longer, however small a quota is: it has to be a number that clients can be told."""
+
 BUCKETS_MAX = 20_000
 """Buckets that are remembered; one that was not used for longest is full again."""
 
@@ -49,7 +52,7 @@ class _Bucket:
 
     @property
     def debt_s(self) -> float:
-        return max(0.0, -self.left / self.rate)
+        return min(max(0.0, -self.left / self.rate), DEBT_MAX_S)
 
 
 class QuotaManager:

@@ -161,7 +161,9 @@ class Client:
         if self.login is None:
             return KAFKA_ANSWER_MAX_BYTES
         rate = self.access.quotas.rate(self.login.principal, QuotaKind.CONSUMER_BYTES)
-        return KAFKA_ANSWER_MAX_BYTES if rate is None else int(rate * FETCH_QUOTA_S)
+        if rate is None:
+            return KAFKA_ANSWER_MAX_BYTES
+        return int(min(rate * FETCH_QUOTA_S, KAFKA_ANSWER_MAX_BYTES))  # a rate may be the largest float
 
     @property
     def changes_wait_ms(self) -> int:

@@ -1,5 +1,6 @@
 """Quotas set and described by Kafka's clients."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from math import inf, nan
 from typing import Any
@@ -15,6 +16,7 @@ from api.kafka.protocol.messages.access import (
     EntityData,
     OpData,
 )
+from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from log_tables.cluster.access_record import DEFAULT_QUOTA, Quota
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.security_admin import alter_quotas, remove_quota
@@ -180,6 +182,19 @@ def test_what_cannot_be_kept_is_refused_by_name_and_others_are_set(
     assert says in (message or "")
     assert other == (0, None)
     assert described(admin) == [({"user": "bob"}, RATE)]
+
+
+@pytest.mark.parametrize("rate", [sys.float_info.max, sys.float_info.min / 2**52])
+def test_the_largest_and_the_smallest_rate_are_rates(
+    gateway: KafkaGateway, keys: dict[str, str], admin: Asker, rate: float
+) -> None:
+    """Some set the largest number where they mean no bound."""
+    rates = dict.fromkeys(("consumer_byte_rate", "request_rate"), rate)
+    assert alter(admin, altered({"user": "reader"}, rates)) == [(0, None)]
+    with asker(gateway.port) as client:
+        client.key(keys["reader"])
+        asked = FetchRequest(topics=[FetchTopic(topic="none", partitions=[FetchPartition()])])
+        assert client.ask(asked, 12).responses[0].partitions[0].error_code
 
 
 def test_what_is_named_twice_is_refused(admin: Asker) -> None:
