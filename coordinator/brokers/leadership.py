@@ -100,14 +100,13 @@ class Leadership:
 
     def leader_id(self, topic: Topic, partition: int) -> int:
         """The broker that leads a partition, or will on the next request, as known here; no I/O."""
-        return self._leader_ids(topic, (partition,))[0]
+        return self.leader_ids(topic, (partition,))[0]
 
-    def leader_ids(self, topic: Topic) -> list[int]:
-        """`leader_id` of each partition. May be asked in any thread."""
-        return self._leader_ids(topic, range(topic.partition_count))
-
-    def _leader_ids(self, topic: Topic, partitions: Sequence[int]) -> list[int]:
-        """The list of gateways is read once, for all `partitions`."""
+    def leader_ids(self, topic: Topic, partitions: Sequence[int] | None = None) -> list[int]:
+        """`leader_id` of each of `partitions`, by default of all. May be asked in any thread. The list of
+        gateways is read once for all of them, which takes longer than the rest of it.
+        """
+        partitions = range(topic.partition_count) if partitions is None else partitions
         own, known, preferred = self._brokers.id, self._brokers.all(), None
         reports: list[tuple[int, Collection[int]]] | None = None
         found = []

@@ -6,6 +6,7 @@ here an answer begins exactly at the offset that was asked for.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from coordinator.access.host import host_and_port
 from coordinator.access.quota_manager import QuotaKind
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.metadata_log import BrokerRecord
+from log_tables.cluster.topic import Topic
 from log_tables.errors import BufferFull, LakelogError, UnknownTopic
 from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, KAFKA_INLINE_ELEMENTS
 from log_tables.partition.partition import Partition
@@ -169,18 +171,22 @@ async def _direct(door: Door, client: Client, rack: str, answer: _Answer) -> Non
     here, racks = door.here, door.read_replicas() if rack else None
     if rack and rack == here.settings.broker_rack:
         return
-    now_s = here.clock.monotonic()
+    now_s, due = here.clock.monotonic(), defaultdict[Topic, list[PartitionRead]](list)
     async for part in here.loop_share.each([part for part in answer.parts if part.readable]):
         assert part.topic is not None
         number = part.asked.partition
         if racks is not None and rack in racks:
             if client.sent_on.is_due((part.topic.topic_id, number), now_s):
-                leader = door.node_id_of(here.leadership.leader_id(part.topic, number))
-                part.read_at = racks.of(rack, part.topic, number, leader)
+                due[part.topic].append(part)
             continue
         other = door.led_elsewhere(part.topic, number)
         if other is not None:
             answer.leaders[other.id], part.leader = other, other.id
+    async for topic, parts in here.loop_share.each([*due.items()]):
+        assert racks is not None
+        leaders = here.leadership.leader_ids(topic, [part.asked.partition for part in parts])
+        for part, leader in zip(parts, leaders, strict=True):
+            part.read_at = racks.of(rack, topic, part.asked.partition, door.node_id_of(leader))
 
 
 async def _available(answer: _Answer) -> int:

@@ -19,6 +19,7 @@ from api.kafka.protocol.messages.offsets import (
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError
+from log_tables.limits import KAFKA_INLINE_ELEMENTS
 from log_tables.partition.partition import Partition
 
 
@@ -93,12 +94,15 @@ async def _ends(
     not know yet what was acknowledged. Spark asks for both ends after every poll.
     """
     here = door.here
+    numbers = [each.partition_index for each in asked]
+    leaders = await here.loop_share.maybe_in_thread(
+        len(numbers) > KAFKA_INLINE_ELEMENTS, lambda: here.leadership.leader_ids(topic, numbers)
+    )
     own: list[tuple[ListOffsetsPartition, Partition]] = []
     others: list[ListOffsetsPartition] = []
-    async for each in here.loop_share.each(asked):
+    async for each, leader in here.loop_share.each([*zip(asked, leaders, strict=True)]):
         number = each.partition_index
-        is_known = each.timestamp in _ENDS and topic.is_open(number)
-        if is_known and here.leadership.leader_id(topic, number) == here.brokers.id:
+        if each.timestamp in _ENDS and topic.is_open(number) and leader == here.brokers.id:
             own.append((each, topic.partition(number)))
         else:
             others.append(each)
