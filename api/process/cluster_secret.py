@@ -3,6 +3,8 @@
 In a bucket no file can be kept from those who read it, so there the settings have to name it.
 """
 
+import hmac
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -32,6 +34,11 @@ def peer_secrets(settings: Settings, store: Store, clock: Clock) -> tuple[str, .
     if isinstance(store, LocalStore):
         return (_of_root(store, clock),)
     return (clock.random_hex(_SECRET_DIGITS),)
+
+
+def salt_key(secrets: Sequence[str], cluster_id: str) -> bytes:
+    """Of names that do not exist (`Authenticator`): the same in all processes with these peer secrets."""
+    return hmac.digest(secrets[0].encode(), f"lakelog salts {cluster_id}".encode(), "sha256")
 
 
 def with_peer_secret(settings: Settings, store: Store, clock: Clock) -> Settings:

@@ -73,9 +73,11 @@ def _fetch(url: str) -> bytes:
 
 
 def authenticator_of(
-    settings: Settings, clock: Clock, failures: FailureLog | None = None
+    settings: Settings, clock: Clock, failures: FailureLog | None = None, salt_key: bytes | None = None
 ) -> Authenticator | None:
-    """The authenticator that the settings ask for, without credentials yet; None for an open gateway."""
+    """The authenticator that the settings ask for, without credentials yet; None for an open gateway.
+    `salt_key` is that of Authenticator.
+    """
     methods = settings.authentication_methods
     return (
         Authenticator(
@@ -85,6 +87,7 @@ def authenticator_of(
             jwt_verifier_of(settings, clock, failures),
             PrincipalMappingRules(settings.ssl_principal_mapping_rules),
             clock,
+            salt_key,
         )
         if methods
         else None

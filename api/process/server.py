@@ -24,7 +24,7 @@ from api.metrics import Metrics
 from api.peer import PeerMiddleware
 from api.process.app import create_app
 from api.process.browsers import with_cors
-from api.process.cluster_secret import check_peers, peer_secrets, with_peer_secret
+from api.process.cluster_secret import check_peers, peer_secrets, salt_key, with_peer_secret
 from api.process.credential_duty import CredentialDuty, authenticator_of
 from api.process.duties import Duty
 from api.process.guard import GuardMiddleware
@@ -367,7 +367,7 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock, sockets: Path
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
     tails = TailFollower(clock)
     consumers = SessionManager(cluster, tails, clock)
-    authenticator = authenticator_of(settings, clock, failures)
+    authenticator = authenticator_of(settings, clock, failures, salt_key(shared, cluster.cluster_id))
     audited = authenticator is not None and settings.audit_enable
     audit = Audit(clock, code_of, metrics.audit_dropped) if audited else None
     access = Access(

@@ -86,10 +86,14 @@ class Authenticator:
         jwt_verifier: "JwtVerifier | None",
         rules: PrincipalMappingRules,
         clock: Clock,
+        salt_key: bytes | None = None,
     ) -> None:
-        """`jwt_verifier` is that of OIDC, `rules` are those of mTLS."""
+        """`jwt_verifier` is that of OIDC, `rules` are those of mTLS. `salt_key` is a secret of the cluster: a
+        name that does not exist has the same salt at all its gateways. Without one, in this process.
+        """
         self._methods, self._jwt, self._clock = frozenset(methods), jwt_verifier, clock
         self._secret = bytes.fromhex(clock.random_hex(64))
+        self._salt_key = self._secret if salt_key is None else salt_key
         self._passwords = PasswordVerifier(clock)
         self._right: dict[bytes, _CacheEntry] = {}
         self._lock = threading.Lock()
@@ -97,7 +101,7 @@ class Authenticator:
         self.counts = dict.fromkeys(map(str, methods), 0)
         """How often a credential was right, by method."""
         self._user_of_subject = functools.lru_cache(SUBJECTS_MAX)(rules.user)
-        self._snapshot = _Snapshot(keys, users, ScramUsers(users, self._secret))
+        self._snapshot = _Snapshot(keys, users, ScramUsers(users, self._salt_key))
 
     def update(self, keys: Mapping[str, ApiKeyRecord], users: Mapping[str, ScramUserRecord]) -> None:
         """Go by these from now on; nobody changes them later. A key or user that is the same stays known.
@@ -105,7 +109,7 @@ class Authenticator:
         """
         known = self._snapshot
         if keys is not known.keys or users is not known.records:
-            self._snapshot = _Snapshot(keys, users, ScramUsers(users, self._secret))
+            self._snapshot = _Snapshot(keys, users, ScramUsers(users, self._salt_key))
 
     def known(self, header: bytes | None, subject: str | None) -> Principal | None:
         """The principal of a request, if that takes microseconds; else None, and `verify` says.

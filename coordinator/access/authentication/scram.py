@@ -183,7 +183,7 @@ class _Shape(NamedTuple):
 
 
 class ScramUsers:
-    """Immutable. `key` is secret and of this process: from it come the salts of names that do not exist."""
+    """Immutable. `key` is secret, and from it come the salts of names that do not exist."""
 
     def __init__(self, records: Mapping[str, ScramUserRecord], key: bytes) -> None:
         self._records, self._key = records, key

@@ -84,6 +84,24 @@ def test_a_refused_login_is_answered_and_ends_the_connection(gateway: KafkaGatew
     wait_for_audit(gateway.data, "kind = 'refusal' and principal = 'User:ann'")
 
 
+def test_a_name_that_does_not_exist_has_the_same_salt_after_a_restart(gateway: KafkaGateway) -> None:
+    """As that of a user, also at another gateway or worker: else two connections would tell."""
+
+    def told() -> list[bytes]:
+        names, found = ("ann", "nobody"), []
+        for name in names:
+            with asker(gateway.port) as client:
+                client.handshake("SCRAM-SHA-256")
+                answer = bytes(client.authenticate(f"n,,n={name},r=abc".encode()).auth_bytes)
+                found.append(answer.partition(b",")[2])
+        return found
+
+    before = told()
+    gateway.close()
+    gateway.start()
+    assert told() == before
+
+
 def test_messages_that_are_no_logins_are_refused(gateway: KafkaGateway) -> None:
     for message in (b"", b"ann", b"\0ann", b"bob\0ann\0" + PASSWORD.encode(), b"\0\xff\0x", b"\0a\0b\0c"):
         with asker(gateway.port) as client:
