@@ -5,7 +5,7 @@ A password comes salted. Nobody can tell how long it is, so only its shape is lo
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from api import access_changes
 from api.kafka.clients.client import Client
@@ -107,10 +107,12 @@ def _alter(
     results = dict[str, AlterUserScramCredentialsResult]()
     asked: list[_Alteration] = [*request.deletions, *request.upsertions]
     named = Counter(each.name for each in asked)
+    supers: Collection[str] = ()
     refused: LakelogError | Refusal | None = None
     try:
         client.caller.check(Operation.ALTER, ResourceType.CLUSTER)
         _check_door(door, client)
+        supers = access_changes.access_rules(door.here).super_users
     except (LakelogError, Refusal) as error:
         refused = error
     for each in asked:
@@ -119,7 +121,7 @@ def _alter(
         try:
             if refused is not None:
                 raise refused
-            _check_user(door, client, each.name, named[each.name], len(results))
+            _check_user(client, supers, each.name, named[each.name], len(results))
             changes[each.name] = _changed(each)
         except InvalidArgument as error:
             result.error_code, result.error_message = ErrorCode.UNACCEPTABLE_CREDENTIAL, error.message
@@ -157,9 +159,9 @@ def _check_door(door: Door, client: Client) -> None:
     check_administration(door.here.settings)
 
 
-def _check_user(door: Door, client: Client, name: str, count: int, users: int) -> None:
+def _check_user(client: Client, supers: Collection[str], name: str, count: int, users: int) -> None:
     """Raise Refusal, InvalidArgument unless the client may change the user `name`, so often named, of so many
-    `users`.
+    `users`. `supers` are the super users as of now.
     """
     if count > 1:
         message = f"the user {name[:100]!r} is named {count} times in one request; send several"
@@ -168,7 +170,6 @@ def _check_user(door: Door, client: Client, name: str, count: int, users: int) -
         message = f"a request changes at most {KAFKA_RESOURCES_MAX} users; send several"
         raise Refusal(ErrorCode.POLICY_VIOLATION, message)
     check_scram_name(name)
-    supers = door.here.cluster.metadata_log.access.super_users
     if USER + name in supers and client.caller.context.principal.name not in supers:
         message = f"{USER}{name} is a super user, whose password only super users change"
         client.caller.note_failed("AlterUserScramCredentials", "USER", name, _DENIED)

@@ -27,6 +27,7 @@ from api.kafka.protocol.messages.access import (
 )
 from api.kafka.protocol.notation import ZERO_UUID
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.admin.security_admin import add_super_user
 from log_tables.limits import KAFKA_RESOURCES_MAX
 from tests.kit.audits import wait_for_audit
 from tests.kit.kafka import KafkaGateway, kafka_gateway
@@ -194,6 +195,13 @@ def test_only_a_super_user_changes_the_password_of_one(
     wait_for_audit(
         gateway.data, "principal = 'User:operator' and resource_name = 'admin' and error_code = 31"
     )
+
+
+def test_who_has_just_become_a_super_user_is_one(secured: Secured, operator: Asker) -> None:
+    for number in range(5):
+        add_super_user(secured.cluster.metadata_log, f"User:new-{number}")
+        answer = alter(operator, upsertion(f"new-{number}"))
+        assert answer[f"new-{number}"][0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_one_request_asks_for_so_many_users(operator: Asker) -> None:
