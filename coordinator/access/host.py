@@ -49,8 +49,10 @@ def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 def _network(text: str) -> IPv4Network | IPv6Network:
-    """Raises ValueError. `ip_network` takes masks, too, which Kafka does not."""
-    if not _PREFIX_LENGTH.fullmatch(text.partition("/")[2]):
+    """Raises ValueError. `ip_network` takes masks, too, which Kafka does not, and forgets zones: the network
+    would be that of every interface.
+    """
+    if "%" in text or not _PREFIX_LENGTH.fullmatch(text.partition("/")[2]):
         raise ValueError
     found = ip_network(text, strict=False)
     if isinstance(found, IPv6Network) and found.prefixlen >= _MAPPED_BITS:

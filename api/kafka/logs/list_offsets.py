@@ -37,7 +37,8 @@ _ENDS = frozenset({*OffsetSpec} - {OffsetSpec.MAX_TIMESTAMP})
 """Those that a snapshot of the partition knows."""
 
 ENDS_FRESH_S = 0.2
-"""How old a look at a partition may be whose ends are told from memory: jobs delete records meanwhile."""
+"""How old a look at a partition may be whose ends are told from memory: jobs delete records meanwhile, and
+another gateway may lead. `TailFollower.follow` takes one of half that age."""
 
 NONE = -1
 """No such offset, or no time."""

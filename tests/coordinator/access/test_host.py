@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.access.host import network_of, networks_with, normal_host
+from coordinator.access.host import is_host, network_of, networks_with, normal_host
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::ffff:10.0.0.1", "::FFFF:a00:1"])
@@ -24,6 +24,13 @@ def test_an_address_has_one_form(host: str) -> None:
 )
 def test_a_network_has_one_form(written: str, normal: str) -> None:
     assert normal_host(written) == normal
+
+
+def test_a_network_has_no_zone() -> None:
+    """It would be a network of every interface."""
+    assert is_host("fe80::1%eth0")
+    assert not is_host("fe80::1%eth0/64")
+    assert normal_host("fe80::1%eth0/64") == "fe80::1%eth0/64"
 
 
 def test_the_networks_of_an_address_are_those_of_the_lengths() -> None:
