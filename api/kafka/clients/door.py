@@ -184,8 +184,10 @@ class Door:
         elsewhere; else None.
         """
         leader = self.here.leadership.known_leaders(topic, (partition,)).get(partition)
-        node = None if leader is None else self.node_of(leader)
-        return None if node is None or node.id == self.node_id else node
+        if leader is None:
+            return None
+        own = self.here.brokers.all().get(self.here.brokers.id)
+        return None if own is not None and own.kafka == leader.kafka else self.node_of(leader)
 
     def warn(self, client: Client, what: str, name: str) -> None:
         """Log that a client asks for `what` is not offered, and that it calls `name`."""

@@ -159,7 +159,7 @@ def is_password(mechanism: str, credential: ScramCredential, password: str) -> b
 
 
 class _Shape(NamedTuple):
-    """What anybody sees of a credential before a password is proven, and what tells who has made it.
+    """The part of a credential that anybody sees before a password is proven: it tells who has made it.
 
     `begins` is the first letter of a salt of letters: those of a number are not all as frequent there. It is
     empty for a salt of any bytes.
