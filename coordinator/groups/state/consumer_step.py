@@ -120,6 +120,11 @@ def _config(event: ConsumerHeartbeat, rebalance_timeout_ms: int, strategy: str) 
 def _joining(group: Group, event: ConsumerHeartbeat, now_ms: float) -> tuple[Group, Member, Records]:
     """The member that joins, or joins again, in the group that it joins."""
     group, records = upgraded(group, now_ms)
+    member = group.members.get(event.member_id)
+    if member is not None and member.kafka is None:
+        raise InvalidArgument(
+            f"{member.id[:100]!r} is a consumer instance of the HTTP API; choose another member id"
+        )
     static = None if event.client.instance_id is None else group.static_member(event.client.instance_id)
     if static is not None and static.id != event.member_id:
         if not static.is_classic and not static.away:
@@ -129,15 +134,10 @@ def _joining(group: Group, event: ConsumerHeartbeat, now_ms: float) -> tuple[Gro
             )
         group, replaced = taken_over(group, static, event.member_id)
         return group, group.members[event.member_id], records + replaced
-    member = group.members.get(event.member_id)
     if member is None:
         config = _config(event, event.rebalance_timeout_ms, event.assignor or "")
         member = Member(event.member_id, config, now_ms, now_ms)
         group = replace(group, idle_ms=0)
-    elif member.kafka is None:
-        raise InvalidArgument(
-            f"{member.id[:100]!r} is a consumer instance of the HTTP API; choose another member id"
-        )
     return group, member, records
 
 

@@ -109,8 +109,10 @@ class Group:
 
     @property
     def empty(self) -> bool:
-        """Whether no member is subscribed: then clients outside it may set the offsets."""
-        return not self.classic.active and not any(member.subscribed for member in self.members.values())
+        """Whether no member is subscribed, and no Kafka client is one, which may hold partitions that it is
+        to let go of: then clients outside it may set the offsets.
+        """
+        return not self.has_kafka_clients and not any(member.subscribed for member in self.members.values())
 
     @property
     def exists(self) -> bool:

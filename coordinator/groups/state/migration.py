@@ -43,6 +43,7 @@ def upgraded(group: Group, now_ms: float) -> tuple[Group, Records]:
     classic = group.classic
     if not classic.exists:
         return group, []
+    _check_protocol(classic)
     assigned = {member.id: _assigned(group, member) for member in classic.members.values()}
     given = NOTHING.union(*assigned.values())
     members = {
@@ -58,17 +59,33 @@ def upgraded(group: Group, now_ms: float) -> tuple[Group, Records]:
     return after, records + more
 
 
+def _check_protocol(classic: ClassicGroup) -> None:
+    """Raise InconsistentGroupProtocol where the members share by an assignor that the coordinator cannot
+    stand in for, or have no other one in common.
+    """
+    named = [frozenset(dict(member.protocols)) for member in classic.members.values()]
+    common = frozenset[str]().union(*named[:1]).intersection(*named)
+    # Before their first generation they have not chosen one.
+    is_known = classic.protocol in ASSIGNORS or not classic.protocol
+    if named and (classic.protocol_type != CONSUMER or not is_known or common.isdisjoint(ASSIGNORS)):
+        raise _irreplaceable(classic, classic.protocol or ", ".join(sorted(common)))
+
+
+def _irreplaceable(classic: ClassicGroup, protocol: str) -> InconsistentGroupProtocol:
+    return InconsistentGroupProtocol(
+        f"the members of the group share by {protocol[:100]!r} of type {classic.protocol_type!r}, which the "
+        "coordinator cannot do for them; set group.protocol=classic, stop them first, or use another group"
+    )
+
+
 def _assigned(group: Group, member: ClassicMember) -> Partitions:
-    """The partitions that `member` was assigned. Raises InconsistentGroupProtocol."""
+    """The partitions that `member` was assigned. Raises InconsistentGroupProtocol where that, or what it
+    subscribes to, cannot be read.
+    """
     classic = group.classic
-    topics, assigned = subscribed_topics(_said(group, member)), assigned_partitions(member.assignment)
-    known = classic.protocol in ASSIGNORS or not classic.protocol
-    if classic.protocol_type != CONSUMER or not known or topics is None or assigned is None:
-        raise InconsistentGroupProtocol(
-            f"the members of the group {group.id!r} share by {classic.protocol!r} of type "
-            f"{classic.protocol_type!r}, which the coordinator cannot do for them; set "
-            "group.protocol=classic, stop them first, or use another group"
-        )
+    assigned = assigned_partitions(member.assignment)
+    if subscribed_topics(_said(group, member)) is None or assigned is None:
+        raise _irreplaceable(classic, classic.protocol)
     return _there(group, assigned)
 
 
@@ -87,8 +104,9 @@ def _as_ours(
     """One that joined with partitions which it is assigned no longer may hold them until it joins again. All
     are as if they were heard of now: those that wait for an answer have been silent.
     """
-    classic, said = group.classic, _said(group, member)
+    said = _said(group, member)
     revoking = _there(group, held_partitions(said)) - given
+    known = group.classic.generation if member.generation is None else member.generation
     return Member(
         member.id,
         classic_config(member.session_timeout_ms, member.rebalance_timeout_ms),
@@ -96,8 +114,8 @@ def _as_ours(
         now_ms,
         subscribed_topics(said) or frozenset(),
         owned=assigned | revoking,
-        epoch=classic.generation,
-        previous_epoch=classic.generation,
+        epoch=known,
+        previous_epoch=known,
         context=member.context,
         revoking=revoking,
         asked_ms=now_ms if revoking else None,

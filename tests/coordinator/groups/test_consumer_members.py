@@ -83,6 +83,15 @@ def test_an_instance_and_a_client_share_one_group() -> None:
     group.refuse_beat("i", InvalidArgument, 0)
 
 
+def test_a_static_member_does_not_come_back_by_the_name_of_an_instance() -> None:
+    group = DrivenConsumers()
+    group.join_client("a", instance="s")
+    group.joined("i")
+    group.beat("a", LEAVES_FOR_A_WHILE, instance="s")
+    group.refuse_beat("i", InvalidArgument, 0, instance="s")
+    assert group.join_client("b", instance="s") is not None
+
+
 def test_an_epoch_that_was_not_given_last_is_fenced() -> None:
     group = DrivenConsumers()
     group.join_client("a")
@@ -230,3 +239,11 @@ def test_only_a_member_commits_with_its_epoch() -> None:
     group.beat("a", LEAVES, instance="i")
     commit(group, "", -1)
     assert group.group.offsets.keys() == {T0}
+
+
+def test_a_member_that_subscribes_to_nothing_any_longer_is_a_member() -> None:
+    group = DrivenConsumers()
+    group.join_client("a")
+    assert group.beat("a", topics=frozenset()) == at()
+    assert group.owned("a") == at(0, 1), "until it has let go"
+    refuse_commit(group, UnknownMember, "", -1)

@@ -1,5 +1,6 @@
 """A group changes its protocol with its members, and they go on meanwhile (KIP-848)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ from log_tables.errors import (
     UnknownMember,
 )
 from tests.kit.consumer_bytes import subscription
-from tests.kit.driven_classic import REBALANCE_MS, SESSION_MS, DrivenClassic
+from tests.kit.driven_classic import LIMITS, REBALANCE_MS, SESSION_MS, DrivenClassic
 from tests.kit.driven_consumers import SESSION_MS as CONSUMER_SESSION_MS
 from tests.kit.driven_group import T0, T, at
 
@@ -209,6 +210,35 @@ def test_a_group_whose_assignor_does_more_than_assign_stays_classic(asked: dict[
     with pytest.raises(InconsistentGroupProtocol, match="set group"):
         beat(group, "n", 0)
     group.heartbeat("a")
+
+
+@pytest.mark.parametrize(
+    ("names", "stays"), [(("stream",), True), (("stream", "range"), False), (("range",), False)]
+)
+def test_such_a_group_stays_classic_before_it_has_chosen_an_assignor(
+    names: tuple[str, ...], stays: bool
+) -> None:
+    group = DrivenClassic(replace(LIMITS, initial_rebalance_delay_ms=1_000))
+    waiting = group.join_new("a", protocols=tuple((name, subscription(["t"], at())) for name in names))
+    if stays:
+        with pytest.raises(InconsistentGroupProtocol, match="'stream' of type 'consumer'"):
+            beat(group, "n", 0)
+        assert group.held(waiting)
+    else:
+        beat(group, "n", 0)
+        assert group.group.members.keys() == {"a", "n"}
+
+
+def test_members_that_have_not_joined_again_keep_their_epoch_there_and_back() -> None:
+    group = two("a", "b")
+    beat(group, "n", 0)
+    known = epoch(group, "a")
+    beat(group, "n", LEAVES)
+    group.join("b", protocols=protocols(1))
+    beat(group, "m", 0)
+    assert epoch(group, "a") == known
+    group.commit("a", known)
+    assert rejoin(group, "a", 0) == at(0)
 
 
 def test_a_classic_member_joins_a_group_of_the_new_protocol() -> None:
