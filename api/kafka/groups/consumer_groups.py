@@ -52,6 +52,7 @@ async def consumer_group_heartbeat(
         if any(not client.caller.describes(name) for name in request.subscribed_topic_names or ()):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             raise AuthorizationFailed("the principal may not describe all the topics")
+        await _learn_of(door, request.topic_partitions or ())
         is_wide = has_more(request, KAFKA_INLINE_ELEMENTS)
         event = await door.here.loop_share.maybe_in_thread(is_wide, lambda: _event(door, client, request))
         heard = await door.here.classic.consumer_heartbeat(request.group_id, event)
@@ -115,6 +116,14 @@ def _check_shape(request: ConsumerGroupHeartbeatRequest) -> None:
             raise InvalidArgument("a member that joins holds no partitions; send an empty list")
         if not request.subscribed_topic_names and not request.subscribed_topic_regex:
             raise InvalidArgument("a member that joins subscribes to topics; name some, or an expression")
+
+
+async def _learn_of(door: Door, held: Iterable[HeartbeatTopicPartitions]) -> None:
+    """Look for topics that are not known here and may be new: others would be given what the member reads
+    on.
+    """
+    if any(known_name_of(door.here, each.topic_id.hex()) is None for each in held):
+        await door.here.shard_manager.refresh_topics()
 
 
 def _held(door: Door, listed: Iterable[HeartbeatTopicPartitions]) -> frozenset[TopicPartition]:

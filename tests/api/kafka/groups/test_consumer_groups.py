@@ -1,6 +1,7 @@
 """Groups of KIP-848 over the wire: heartbeats, their descriptions, and offsets by epochs."""
 
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from api.kafka.protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
+    FindCoordinatorRequest,
     HeartbeatTopicPartitions,
     ListGroupsRequest,
 )
@@ -36,8 +38,9 @@ from api.kafka.protocol.messages.offsets import (
 )
 from api.kafka.protocol.notation import ZERO_UUID
 from api.kafka.topics.group_configs import DELETE, GROUP, SET
-from tests.kit.kafka import KafkaGateway
-from tests.kit.kafka_asking import Asker
+from tests.kit.gateway import NEVER_MS
+from tests.kit.kafka import KafkaGateway, kafka_gateway
+from tests.kit.kafka_asking import Asker, asker
 from tests.kit.kafka_groups import joined, unique
 from tests.kit.support import WAIT_S, wait_until
 
@@ -150,6 +153,25 @@ def test_an_expression_that_others_match_in_exponential_time_is_nothing_special(
     changed = beat(asking, group, epoch=answer.member_epoch, subscribed_topic_regex=f"topic-{group}")
     assert numbers(changed.assignment) == [0, 1]
     assert described(asking, group).members[0].subscribed_topic_regex == f"topic-{group}"
+
+
+def test_a_gateway_that_does_not_know_a_topic_yet_takes_nobodys_partitions(tmp_path: Path) -> None:
+    """What it took for a deleted topic would be given to the other member, while the first one reads on."""
+    slow, group = {"leader_timeout_ms": NEVER_MS, "refresh_interval_ms": 60_000}, "g"
+    with kafka_gateway(tmp_path, **slow) as one, kafka_gateway(tmp_path, **slow) as two, ExitStack() as open_:
+        by_port = {int(each.bootstrap.split(":")[1]): each for each in (one, two)}
+        asking = {port: open_.enter_context(asker(port)) for port in by_port}
+        beat(asking[max(by_port)], group, "first")
+        beat(asking[max(by_port)], group, "first", -1)
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+        port = asking[max(by_port)].ask(find).coordinators[0].port
+        here, there = asking.pop(port), asking.popitem()[1]
+        by_port[port].create_topic(f"topic-{group}", 2)
+        owner, other = beat(here, group, "a"), beat(here, group, "b")
+        held = owner.assignment.topic_partitions
+        told = beat(there, group, "a", owner.member_epoch, topic_partitions=held)
+        assert len(numbers(told.assignment)) == 1
+        assert beat(here, group, "b", other.member_epoch).assignment is None, "the first one reads on"
 
 
 def test_version_0_names_a_member_that_names_itself_not(asking: Asker, group: str) -> None:
