@@ -133,7 +133,7 @@ class ClassicCoordinator:
         await self._apply(group_id, Delete())
 
     async def configure(self, group_id: str, event: Configure) -> None:
-        """Change the settings of a group, which need not exist."""
+        """Change the settings of a group, which need not exist. Raises QuotaReached."""
         await self._apply(group_id, event)
 
     async def group(self, group_id: str) -> Group:
@@ -196,8 +196,10 @@ class ClassicCoordinator:
     async def _change(self, group_id: str, event: Configure | Delete) -> None:
         if isinstance(event, Delete):
             await self._coordinator.delete(group_id, event.force)
-        else:
-            await self._coordinator.apply_event(group_id, event)
+            return
+        if any(value is not None for value in event.configs.values()):
+            self._shards.check_quota(await self._shard(group_id), group_id, None)
+        await self._coordinator.apply_event(group_id, event)
 
     def _check_join(self, shard: Shard, group_id: str, event: JoinGroup) -> None:
         """Raise QuotaReached when a client that is no member yet is one too many."""

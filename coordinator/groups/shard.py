@@ -108,8 +108,8 @@ class Shard:
 
     @property
     def size(self) -> int:
-        """How many groups there are."""
-        return sum(group.exists for group in self._groups.values())
+        """How many groups there are, or have settings."""
+        return len(self._groups)
 
     @property
     def members(self) -> int:

@@ -227,8 +227,9 @@ class ShardManager:
         group, bounds, shards = shard.group(group_id), self._settings, self._shards.values()
         name = "" if context is None else context.principal.name
         if not group.exists:
-            groups = sum(each.size for each in shards)
-            _check_below("consumer groups", groups, "groups_max", bounds.groups_max)
+            if not group.configs:  # else it counts already
+                groups = sum(each.size for each in shards)
+                _check_below("consumer groups", groups, "groups_max", bounds.groups_max)
             most = bounds.principal_groups_max
             if name and most:
                 groups = sum(each.groups_of(name) for each in shards)

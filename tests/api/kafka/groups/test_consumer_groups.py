@@ -313,3 +313,17 @@ def test_a_group_has_settings_before_it_exists_and_after(asking: Asker, group: s
     assert configs(asking, group)[interval] == "2500"
     assert alter(asking, group, interval, None, DELETE) == ErrorCode.NONE
     assert configs(asking, group)[interval] == "1000"
+
+
+def test_groups_that_only_have_settings_count(tmp_path: Path) -> None:
+    session, full = "consumer.session.timeout.ms", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with (
+        kafka_gateway(tmp_path, groups_max=2) as gateway,
+        asker(int(gateway.bootstrap.split(":")[1])) as asking,
+    ):
+        assert [alter(asking, group, session, "46000") for group in ("a", "b", "c")] == [0, 0, full]
+        assert beat(asking, "c").error_code == full
+        assert beat(asking, "a").error_code == ErrorCode.NONE, "it counts already"
+        assert alter(asking, "a", session, "47000") == ErrorCode.NONE
+        assert [alter(asking, group, session, None, DELETE) for group in ("b", "d")] == [0, 0]
+        assert beat(asking, "c").error_code == ErrorCode.NONE
