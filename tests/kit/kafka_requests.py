@@ -6,8 +6,10 @@ from api.kafka.protocol.apis import FETCH, METADATA, OFFSET_COMMIT, OFFSET_FETCH
 from api.kafka.protocol.notation import Field, Message, Struct, fields_of
 from tests.kit.record_batches import Sent, kafka_python_batch
 
-TOPIC_FIELDS = frozenset(("name", "topic", "topic_name", "resource_name", "topic_names"))
-GROUP_FIELDS = frozenset(("group_id", "key", "coordinator_keys", "groups", "groups_names"))
+TOPIC_FIELDS = frozenset(
+    ("name", "topic", "topic_name", "resource_name", "topic_names", "subscribed_topic_names")
+)
+GROUP_FIELDS = frozenset(("group_id", "key", "coordinator_keys", "groups", "group_ids", "groups_names"))
 TOPIC_RESOURCE = 2
 """The type of a resource that is a topic, in requests about settings."""
 

@@ -160,18 +160,27 @@ async def _described(door: Door, client: Client, name: str, operations: bool) ->
             error_message=f"there is no {kind} {name!r}",
         )
     members = [group.members[key] for key in sorted(group.members)]
+    seen = seen_topics(client, group)
     return DescribedConsumerGroup(
         group_id=name,
         group_state=group.consumer_state,
         group_epoch=group.generation,
         assignment_epoch=group.generation,
         assignor_name=_ASSIGNORS.get(group.strategy, group.strategy),
-        members=[_member(group, each) async for each in door.here.loop_share.each(members)],
+        members=[_member(group, each, seen) async for each in door.here.loop_share.each(members)],
         authorized_operations=authorized_operations(client, ResourceType.GROUP, name, asked=operations),
     )
 
 
-def _member(group: Group, member: Member) -> ConsumerGroupMember:
+def seen_topics(client: Client, group: Group) -> frozenset[str]:
+    """The topics of a group's members that `client` may know of. Kafka refuses the whole group instead."""
+    targets = (group.target.get(name, NOTHING) for name in group.members)
+    named = {at.topic for given in targets for at in given} | (group.subscribed_topics or frozenset())
+    named |= {at.topic for member in group.members.values() for at in member.owned}
+    return frozenset(filter(client.caller.describes, named))
+
+
+def _member(group: Group, member: Member, seen: frozenset[str]) -> ConsumerGroupMember:
     client = member.client
     return ConsumerGroupMember(
         member_id=member.id,
@@ -180,15 +189,17 @@ def _member(group: Group, member: Member) -> ConsumerGroupMember:
         member_epoch=LEAVES_FOR_A_WHILE if member.away else member.epoch,
         client_id=client.client_id,
         client_host=f"/{client.host}",
-        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_names=sorted(member.topics & seen),
         subscribed_topic_regex=member.pattern or None,
-        assignment=_assignment(group, member.assignment),
-        target_assignment=_assignment(group, group.target.get(member.id, NOTHING)),
+        assignment=_assignment(group, member.assignment, seen),
+        target_assignment=_assignment(group, group.target.get(member.id, NOTHING), seen),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
     )
 
 
-def _assignment(group: Group, partitions: Iterable[TopicPartition]) -> DescribedAssignment:
+def _assignment(
+    group: Group, partitions: Iterable[TopicPartition], seen: frozenset[str]
+) -> DescribedAssignment:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
@@ -198,6 +209,6 @@ def _assignment(group: Group, partitions: Iterable[TopicPartition]) -> Described
                 topic_id=bytes.fromhex(group.topics[topic].topic_id), topic_name=topic, partitions=listed
             )
             for topic, listed in by_topic.items()
-            if topic in group.topics
+            if topic in group.topics and topic in seen
         ]
     )

@@ -10,6 +10,7 @@ from functools import partial
 from api.kafka.clients.client import Client, authorized_operations
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, group_error_code
+from api.kafka.groups.consumer_groups import seen_topics
 from api.kafka.protocol.messages.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -58,18 +59,21 @@ async def _described(door: Door, client: Client, name: str, version: int, operat
             error_message=f"there is no consumer group {name!r}",
         )
     stable = group.state is ClassicState.STABLE
+    members = _members(group, stable, seen_topics(client, group) if group.members else frozenset())
     return DescribedGroup(
         group_id=name,
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=group.assignor if stable else "",
-        members=[each async for each in door.here.loop_share.each(_members(group, stable))],
+        members=[each async for each in door.here.loop_share.each(members)],
         authorized_operations=authorized_operations(client, ResourceType.GROUP, name, asked=operations),
     )
 
 
-def _members(group: Group, stable: bool) -> Iterator[DescribedGroupMember]:
-    """A member has metadata and an assignment while the group is stable, as in Kafka."""
+def _members(group: Group, stable: bool, seen: frozenset[str]) -> Iterator[DescribedGroupMember]:
+    """A member has metadata and an assignment while the group is stable, as in Kafka; where they are ours,
+    with the topics that are `seen`.
+    """
     for each in group.group_members:
         instance_id, classic = each.instance_id, group.classic.members.get(each.id)
         if classic is not None:
@@ -77,8 +81,9 @@ def _members(group: Group, stable: bool) -> Iterator[DescribedGroupMember]:
         else:
             ours = group.members[each.id]
             instance_id = ours.client.instance_id
-            topics = group.subscription(ours)
-            metadata, assignment = encode_subscription(topics), encode_assignment(each.owned or ())
+            topics = group.subscription(ours) & seen
+            owned = [at for at in each.owned or () if at.topic in seen]
+            metadata, assignment = encode_subscription(topics), encode_assignment(owned)
         yield DescribedGroupMember(
             member_id=each.id,
             group_instance_id=instance_id,

@@ -17,7 +17,13 @@ from api.kafka.protocol.apis import (
 )
 from api.kafka.protocol.codec import encode
 from api.kafka.protocol.messages.cluster import MetadataRequest
+from api.kafka.protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    DescribeGroupsRequest,
+)
 from api.kafka.protocol.messages.produce import InitProducerIdRequest
+from coordinator.groups.classic.consumer_protocol import assigned_partitions, subscribed_topics
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from tests.kit.audits import wait_for_audit
 from tests.kit.kafka import KafkaGateway, kafka_gateway
@@ -33,6 +39,7 @@ REFUSALS = {
 PUBLIC = {API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE}
 OFFERED = sorted({PRODUCE, *HANDLERS} - PUBLIC)
 TOPIC, MISSING, GROUP = "secret-1", "absent-1", "hidden-1"
+SEEN = "Metadata-1"
 
 
 def named(api_key: int) -> str:
@@ -51,8 +58,13 @@ def keys(secured: Secured) -> dict[str, str]:
         "nobody": secured.key("User:nobody"),
         "admin": secured.key(),
         "writer": secured.key("User:writer"),
+        "looker": secured.key("User:looker"),
     }
-    secured.allow(acl("User:writer", Operation.WRITE, ResourceType.TOPIC, "others"))
+    secured.allow(
+        acl("User:writer", Operation.WRITE, ResourceType.TOPIC, "others"),
+        acl("User:looker", Operation.DESCRIBE, ResourceType.GROUP, "shown"),
+        acl("User:looker", Operation.DESCRIBE, ResourceType.TOPIC, SEEN),
+    )
     for api_key in OFFERED:
         name = named(api_key)
         made[name] = secured.key(f"User:{name}")
@@ -134,6 +146,32 @@ def test_lists_have_only_what_one_may_describe(gateway: KafkaGateway, keys: dict
         client.key(keys[named(METADATA)])
         (topic,) = client.ask(MetadataRequest(topics=None)).topics
         assert topic.name == "Metadata-1"
+
+
+def test_a_group_shows_topics_that_one_may_describe(gateway: KafkaGateway, keys: dict[str, str]) -> None:
+    group = "shown"
+    with asker(gateway.port) as client, asker(gateway.port) as looker:
+        client.key(keys["admin"])
+        looker.key(keys["looker"])
+        joins = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id="m",
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_names=[TOPIC, SEEN],
+            topic_partitions=[],
+        )
+        assert len(client.ask(joins).assignment.topic_partitions) == 2
+        for who, named_topics in ((client, {TOPIC, SEEN}), (looker, {SEEN})):
+            (found,) = who.ask(ConsumerGroupDescribeRequest(group_ids=[group])).groups
+            (member,) = found.members
+            assert {*member.subscribed_topic_names} == named_topics
+            for assignment in (member.assignment, member.target_assignment):
+                assert {each.topic_name for each in assignment.topic_partitions} == named_topics
+            (found,) = who.ask(DescribeGroupsRequest(groups=[group])).groups
+            (member,) = found.members
+            assert subscribed_topics(member.member_metadata) == named_topics
+            owned = assigned_partitions(member.member_assignment) or ()
+            assert {at.topic for at in owned} == named_topics
 
 
 def test_write_on_any_topic_lets_a_producer_be_idempotent(
