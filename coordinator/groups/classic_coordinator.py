@@ -214,6 +214,8 @@ class ClassicCoordinator:
     async def _hear(self, group_id: str, event: ConsumerHeartbeat) -> HeartbeatAnswer:
         if event.topics is not None or event.pattern is not None:
             await self._shards.refresh_topics()
+        if event.pattern:
+            await self._shards.match(event.pattern)
         shard = await self._shard(group_id)
         if self._clock.monotonic() - shard.looked_s > HEARTBEAT_CHECK_S:
             await asyncio.to_thread(shard.refresh)

@@ -92,6 +92,8 @@ class GroupCoordinator:
             return group
 
         await self._shard_manager.refresh_topics()
+        if isinstance(event, Subscribe) and event.pattern:
+            await self._shard_manager.match(event.pattern)
         return await self._shard_manager.with_shard(group_id, attempt)
 
     async def member(self, group_id: str, member_id: str) -> Member:

@@ -20,7 +20,7 @@ from coordinator.groups.shard import Shard
 from coordinator.groups.state.group import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, Group
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.step import step
-from coordinator.groups.topic_filter import TopicFilter
+from coordinator.groups.topic_filter import TopicFilter, check_pattern, matched, public_names
 from coordinator.groups.transactions.transaction_coordinator import TransactionCoordinator
 from ingest.buffer import RETRY_AFTER_S
 from ingest.pending_tasks import PendingTasks, shared_task
@@ -164,6 +164,17 @@ class ShardManager:
         """
         await self._sessions.topics.refresh()
         self.follow_topics()
+
+    async def match(self, pattern: str) -> None:
+        """Look which topics `pattern` matches, in a thread: the steps of groups then find it done. Raises
+        InvalidSubscription.
+        """
+
+        def match(topics: Mapping[str, TopicState]) -> None:
+            check_pattern(pattern)
+            matched(pattern, public_names(topics))
+
+        await asyncio.to_thread(match, self._topics)
 
     async def has_groups(self) -> bool:
         """Whether there was ever a group on this root."""

@@ -4,13 +4,14 @@ Expressions have RE2's syntax: matching takes time linear in the names (KIP-848)
 change: other rules are another filter.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.access.principal import RequestContext
-from log_tables.cluster.topic import check_public
+from log_tables.cluster.topic import check_public, is_internal
 from log_tables.errors import InvalidSubscription
 from log_tables.limits import SUBSCRIPTION_MAX_CHARS
 from log_tables.record import binary_array
@@ -36,6 +37,25 @@ def matching(pattern: str, names: Sequence[str]) -> list[str]:
             f"the topic_pattern {pattern[:100]!r} is no regular expression ({said[:200]}); use RE2's syntax"
         ) from None
     return [name for name, matches in zip(names, found, strict=True) if matches]
+
+
+@lru_cache(maxsize=64)  # when a topic comes, many groups ask for the same
+def matched(pattern: str, names: tuple[str, ...]) -> frozenset[str]:
+    """As `matching`, and remembered: an expression takes up to some tenths of a second to compile, and some
+    milliseconds for each name.
+    """
+    return frozenset(matching(pattern, names))
+
+
+@lru_cache(maxsize=256)
+def check_pattern(pattern: str) -> None:
+    """Raise InvalidSubscription for a text that is no expression. The others are remembered."""
+    matching(pattern, [])
+
+
+def public_names(topics: Iterable[str]) -> tuple[str, ...]:
+    """Those of `topics` that an expression may match."""
+    return tuple(name for name in topics if not is_internal(name))
 
 
 def check_subscribed(topics: Collection[str]) -> None:

@@ -8,7 +8,7 @@ from coordinator.groups.state.group_records import member_record
 from coordinator.groups.state.member import NOTHING, Member, Partitions
 from coordinator.groups.state.migration import upgraded
 from coordinator.groups.state.ownership import rebalanced, reconciled, without
-from coordinator.groups.topic_filter import check_subscribed, matching
+from coordinator.groups.topic_filter import check_pattern, check_subscribed
 from log_tables.cluster.group_log import MemberConfig, MemberKey, Records
 from log_tables.errors import (
     FencedMemberEpoch,
@@ -27,7 +27,7 @@ def heard_of_client(group: Group, event: ConsumerHeartbeat, now_ms: float) -> tu
     if event.topics is not None:
         check_subscribed(event.topics)
     if event.pattern:
-        matching(event.pattern, [])  # raises for a pattern that is none
+        check_pattern(event.pattern)
     records: Records = []
     if event.epoch == 0:
         group, member, records = _joining(group, event, now_ms)

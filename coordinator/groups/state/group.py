@@ -4,16 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 
 from coordinator.groups.classic.classic_group import ClassicGroup, ClassicState
 from coordinator.groups.classic.consumer_protocol import CONSUMER, assigned_partitions
 from coordinator.groups.events import TopicState
 from coordinator.groups.state.member import NOTHING, GroupMember, Member, Partitions
 from coordinator.groups.state.transaction_state import TransactionState
-from coordinator.groups.topic_filter import TopicFilter, matching
+from coordinator.groups.topic_filter import TopicFilter, matched, public_names
 from log_tables.cluster.group_log import OffsetValue
-from log_tables.cluster.topic import check_public, is_internal
+from log_tables.cluster.topic import check_public
 from log_tables.errors import (
     FencedInstanceId,
     GroupSubscribedToTopic,
@@ -245,7 +244,7 @@ class Group:
         """
         if not member.pattern:
             return member.topics
-        found = _matching(member.pattern, tuple(name for name in self.topics if not is_internal(name)))
+        found = matched(member.pattern, public_names(self.topics))
         if self.readable is not None and member.context is not None:
             found = self.readable.of(member.context, found)
         return member.topics | found
@@ -321,8 +320,3 @@ class Group:
 def newest_commit_ms(offsets: Mapping[TopicPartition, OffsetValue]) -> int:
     """The time of the newest of `offsets`, in milliseconds since 1970; 0 if there are none."""
     return max((committed.committed_ms for committed in offsets.values()), default=0)
-
-
-@lru_cache(maxsize=64)  # when a topic comes, many groups ask for the same
-def _matching(pattern: str, names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(matching(pattern, names))

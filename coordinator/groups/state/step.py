@@ -43,7 +43,7 @@ from coordinator.groups.state.member import NOTHING, Member
 from coordinator.groups.state.migration import downgraded, upgraded
 from coordinator.groups.state.offset_step import commit, finish, place_in_new, reset, seek, start, transact
 from coordinator.groups.state.ownership import rebalanced, without
-from coordinator.groups.topic_filter import check_subscribed, matching
+from coordinator.groups.topic_filter import check_pattern, check_subscribed
 from log_tables.cluster.group_log import (
     ClassicKey,
     GroupKey,
@@ -131,7 +131,7 @@ def _subscribed(group: Group, event: Subscribe, now_ms: float) -> tuple[Group, R
     if member.assigned or (member.topics and event.pattern) or (member.pattern and event.topics):
         raise _mixed(member)
     if event.pattern:
-        matching(event.pattern, [])  # raises for a pattern that is none
+        check_pattern(event.pattern)
     changed = replace(
         member,
         topics=event.topics,

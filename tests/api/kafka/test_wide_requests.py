@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path as FilePath
 
 import pytest
@@ -12,6 +13,7 @@ from api.kafka.clients.errors import ErrorCode
 from api.kafka.handlers import RULES
 from api.kafka.protocol.apis import APIS, Api
 from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
+from api.kafka.protocol.messages.groups import ConsumerGroupHeartbeatRequest
 from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -110,6 +112,26 @@ def test_the_widest_requests_hold_nobody_up(scene: Scene, api: Api) -> None:
 def test_many_of_the_widest_requests_hold_nobody_up(scene: Scene, api: Api) -> None:
     found = held_by(scene, api, clients=8, requests=4)
     assert {key: each for key, each in found.items() if each[0] > HELD_MAX_S} == {}
+
+
+def test_an_expression_that_takes_long_holds_nobody_up(scene: Scene) -> None:
+    numbers = count()
+
+    def compiled() -> Hold:
+        """Each is new to the gateway, and takes some tenths of a second."""
+        with scene.client("rich") as client:
+            scene.holds.take()
+            asked = ConsumerGroupHeartbeatRequest(
+                group_id="matched",
+                member_id=f"m{next(numbers)}",
+                rebalance_timeout_ms=10_000,
+                subscribed_topic_regex=f"({'a?b?' * 230}){{0,{350 + next(numbers)}}}",
+                topic_partitions=[],
+            )
+            assert client.ask(asked).error_code == ErrorCode.NONE
+        return scene.holds.take()
+
+    assert shortest(compiled)[0] <= HELD_MAX_S
 
 
 def metadata(*names: str, create: bool = False) -> MetadataRequest:
