@@ -25,7 +25,7 @@ from api.kafka.protocol.messages.groups import (
 )
 from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.classic.consumer_protocol import encode_assignment, encode_subscription
-from coordinator.groups.state.group import Group
+from coordinator.groups.state.group import Group, GroupType
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import LakelogError
 
@@ -109,15 +109,20 @@ async def list_groups(
             ListedGroup(
                 group_id=group.id,
                 protocol_type=group.protocol_type,
-                group_state=group.state,
+                group_state=_state(group),
                 group_type=group.type,
             )
             async for group in door.here.loop_share.each(groups)
-            if (not states or group.state.lower() in states)
+            if (not states or _state(group).lower() in states)
             and (not types or group.type in types)
             and client.caller.allows(Operation.DESCRIBE, ResourceType.GROUP, group.id)
         ]
     )
+
+
+def _state(group: Group) -> str:
+    """Its state by the names of its type, as in a description of it."""
+    return group.consumer_state if group.type is GroupType.CONSUMER else group.state
 
 
 async def delete_groups(

@@ -50,9 +50,9 @@ def told(before: Group, after: Group, event: ConsumerHeartbeat) -> Partitions | 
     where it is the one that it knows.
     """
     known, member = before.members.get(event.member_id), after.members[event.member_id]
-    if event.is_full or known is None or known.has_news or known.assignment != member.assignment:
+    if known is None or event.is_full or event.epoch != known.epoch:  # it joins, or has lost an answer
         return member.assignment
-    return None
+    return member.assignment if known.has_news or known.assignment != member.assignment else None
 
 
 def waits(group: Group, member: Member) -> bool:

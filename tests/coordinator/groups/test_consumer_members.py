@@ -103,7 +103,7 @@ def test_an_epoch_that_was_not_given_last_is_fenced() -> None:
     group.refuse_beat("a", FencedMemberEpoch, before)
     group.refuse_beat("a", FencedMemberEpoch, before, owned=at(0, 1))
     group.refuse_beat("x", UnknownMember, 1)
-    group.beat("a", before, owned=told)  # the answer with its newest epoch was lost
+    assert group.beat("a", before, owned=told) == told, "the answer with its newest epoch was lost"
 
 
 def test_a_member_that_lost_an_answer_hears_its_assignment_again() -> None:

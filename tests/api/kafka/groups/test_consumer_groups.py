@@ -201,6 +201,13 @@ def test_groups_have_types(kafka: KafkaGateway, asking: Asker, group: str) -> No
     assert described(asking, unique("none")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     answer = beat(asking, classic, "new")
     assert answer.error_code == ErrorCode.NONE
+    beat(asking, group, "b")
+    (found,) = (
+        each
+        for each in asking.ask(ListGroupsRequest(states_filter=["reconciling"])).groups
+        if each.group_id == group
+    )
+    assert found.group_state == described(asking, group).group_state == "Reconciling"
     found = described(asking, classic)
     assert sorted(each.member_type for each in found.members) == [CLASSIC_MEMBER, CONSUMER_MEMBER]
 
