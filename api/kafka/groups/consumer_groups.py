@@ -10,6 +10,7 @@ from api.client_topics import known_name_of
 from api.kafka.clients.client import Client, authorized_operations
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, group_error_code
+from api.kafka.groups.group_admin import seen_topics
 from api.kafka.groups.members import check_instance
 from api.kafka.protocol.messages.groups import (
     AssignedTopicPartitions,
@@ -170,14 +171,6 @@ async def _described(door: Door, client: Client, name: str, operations: bool) ->
         members=[_member(group, each, seen) async for each in door.here.loop_share.each(members)],
         authorized_operations=authorized_operations(client, ResourceType.GROUP, name, asked=operations),
     )
-
-
-def seen_topics(client: Client, group: Group) -> frozenset[str]:
-    """The topics of a group's members that `client` may know of. Kafka refuses the whole group instead."""
-    targets = (group.target.get(name, NOTHING) for name in group.members)
-    named = {at.topic for given in targets for at in given} | (group.subscribed_topics or frozenset())
-    named |= {at.topic for member in group.members.values() for at in member.owned}
-    return frozenset(filter(client.caller.describes, named))
 
 
 def _member(group: Group, member: Member, seen: frozenset[str]) -> ConsumerGroupMember:

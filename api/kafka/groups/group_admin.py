@@ -10,7 +10,6 @@ from functools import partial
 from api.kafka.clients.client import Client, authorized_operations
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, group_error_code
-from api.kafka.groups.consumer_groups import seen_topics
 from api.kafka.protocol.messages.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -26,6 +25,7 @@ from api.kafka.protocol.messages.groups import (
 from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.classic.consumer_protocol import encode_assignment, encode_subscription
 from coordinator.groups.state.group import Group, GroupType
+from coordinator.groups.state.member import NOTHING
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import LakelogError
 
@@ -68,6 +68,14 @@ async def _described(door: Door, client: Client, name: str, version: int, operat
         members=[each async for each in door.here.loop_share.each(members)],
         authorized_operations=authorized_operations(client, ResourceType.GROUP, name, asked=operations),
     )
+
+
+def seen_topics(client: Client, group: Group) -> frozenset[str]:
+    """The topics of a group's members that `client` may know of. Kafka refuses the whole group instead."""
+    targets = (group.target.get(name, NOTHING) for name in group.members)
+    named = {at.topic for given in targets for at in given} | (group.subscribed_topics or frozenset())
+    named |= {at.topic for member in group.members.values() for at in member.owned}
+    return frozenset(filter(client.caller.describes, named))
 
 
 def _members(group: Group, stable: bool, seen: frozenset[str]) -> Iterator[DescribedGroupMember]:
