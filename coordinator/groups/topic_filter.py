@@ -54,7 +54,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def public_names(topics: Iterable[str]) -> tuple[str, ...]:
-    """Those of `topics` that an expression may match."""
+    """The topics among these that an expression may match."""
     return tuple(name for name in topics if not is_internal(name))
 
 

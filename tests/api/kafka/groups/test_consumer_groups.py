@@ -156,7 +156,7 @@ def test_an_expression_that_others_match_in_exponential_time_is_nothing_special(
 
 
 def test_a_gateway_that_does_not_know_a_topic_yet_takes_nobodys_partitions(tmp_path: Path) -> None:
-    """What it took for a deleted topic would be given to the other member, while the first one reads on."""
+    """Else the other member would be given what the first one still reads."""
     slow, group = {"leader_timeout_ms": NEVER_MS, "refresh_interval_ms": 60_000}, "g"
     with kafka_gateway(tmp_path, **slow) as one, kafka_gateway(tmp_path, **slow) as two, ExitStack() as open_:
         by_port = {int(each.bootstrap.split(":")[1]): each for each in (one, two)}
