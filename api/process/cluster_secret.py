@@ -37,9 +37,7 @@ def peer_secrets(settings: Settings, store: Store, clock: Clock) -> tuple[str, .
 
 
 def salt_key(secrets: Sequence[str], cluster_id: str) -> bytes:
-    """The key of the salts of names that do not exist (`Authenticator`): one for all processes with these peer
-    secrets.
-    """
+    """The key of the salts of names that do not exist (`Authenticator`): one for all who know the secrets."""
     return hmac.digest(secrets[0].encode(), f"lakelog salts {cluster_id}".encode(), "sha256")
 
 

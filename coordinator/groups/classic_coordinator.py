@@ -52,7 +52,10 @@ HEARTBEAT_CHECK_S = 2.0
 few times a second, unless the store hangs."""
 
 WAITING_MS = 250
-"""How often a Kafka client asks for partitions that others are to let go of."""
+"""How often a Kafka client asks for partitions that others are to let go of, where there are few clients."""
+
+WAITING_PART = 4
+"""Where there are many, it comes so many times as often as those that wait for nothing."""
 
 
 class ClassicCoordinator:
@@ -293,7 +296,7 @@ def _answer(before: Group, after: Group, event: ConsumerHeartbeat, interval_ms: 
     for topic, partition in sorted(assignment or ()):
         by_topic.setdefault(after.topics[topic].topic_id, []).append(partition)
     if waits(after, member):
-        interval_ms = min(interval_ms, WAITING_MS)
+        interval_ms = min(interval_ms, max(WAITING_MS, interval_ms // WAITING_PART))
     shown = None if assignment is None else {name: tuple(listed) for name, listed in by_topic.items()}
     return HeartbeatAnswer(member.id, member.epoch, interval_ms, shown)
 
