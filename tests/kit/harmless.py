@@ -127,7 +127,7 @@ it is its default
     groups | GroupValue | idle_ms | missing
     groups | MemberValue | epoch | missing
     groups | OffsetValue | committed_ms, leader_epoch, member, metadata | missing
-    metadata | gateway, gateway that leads | leaving | missing
+    metadata | gateway, gateway that leads | leaving, rack | missing
     metadata | topic, topic altered | live | missing
 nothing else in a root says for whom or for what a rule or a credential is
     credentials | key | created_ms, expires_ms, principal | forged

@@ -94,7 +94,9 @@ def _value(struct: str, field: Field, topic: str, group: str) -> Any:
             return group
     if field.name in ("partition_indexes", "partitions"):
         return 0
-    return _VALUES.get(field.name)
+    value = _VALUES.get(field.name)
+    is_of_its_kind = isinstance(value, str) == (field.element == "string")  # mechanisms have names or numbers
+    return value if is_of_its_kind else None
 
 
 def _named(struct: str, field: Field, topic: str, group: str) -> str:

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import nbformat
 from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
@@ -33,7 +34,10 @@ def executed(directory: Path) -> NotebookNode:
         kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(directory / "kernel"))
         where = {"metadata": {"path": str(directory)}}
         client = NotebookClient(stored(), kernel, timeout=int(WAIT_S), resources=where)
-        client.execute(env={**os.environ, "PYTHONPATH": str(ROOT), "LAKELOG_URL": gateway.url})
+        try:
+            client.execute(env={**os.environ, "PYTHONPATH": str(ROOT), "LAKELOG_URL": gateway.url})
+        finally:
+            run_sync(kernel.shutdown_kernel)(now=True)  # the client ends only kernels that it has made
     for cell in client.nb.cells:
         cell.metadata.pop("execution", None)  # when it ran
     client.nb.metadata = stored().metadata

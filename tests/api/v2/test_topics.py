@@ -136,7 +136,7 @@ def test_what_is_known_of_a_broker_is_a_resource_of_v3(gateway: RunningGateway, 
     assert gateway.client.get(f"{path}/7").json()["error_code"] == 404
     with Client(gateway.url) as client:
         (told,) = client.brokers()
-    assert told.keys() == {"broker", "url", "since", "alive", "leads"}
+    assert told.keys() == {"broker", "url", "since", "alive", "leads", "rack"}
     assert (told["broker"], told["url"], told["since"]) == (1, gateway.url, listed["since"])
 
 
