@@ -1,0 +1,84 @@
+"""Schemas of values, by the ids that a registry gave them.
+
+An id is a whole number, or the text of a UUID, which Confluent's registry calls a GUID. What it names never
+changes.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+SchemaId = int | str
+
+
+class SchemaKind(StrEnum):
+    """The languages of schemas, by the names that registries have for them (`schemaType`)."""
+
+    AVRO = "AVRO"
+    PROTOBUF = "PROTOBUF"
+    JSON = "JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema as its `text`, with all that it refers to: (name, text) of each, after those that it needs."""
+
+    kind: SchemaKind
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+
+
+def guid(data: bytes) -> str:
+    """The text of the UUID in 16 bytes."""
+    digits = data.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+class InvalidSchema(Exception):
+    """A schema cannot be read, or is of no use here; the message says why."""
+
+
+class Undecodable(Exception):
+    """A value is not what its schema says. `path` leads to the field that is wrong, from the outermost on."""
+
+    def __init__(self, reason: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason, self.path = reason, path
+
+    def within(self, name: str) -> "Undecodable":
+        """The same error in the field `name` of what is around it."""
+        return Undecodable(self.reason, (name, *self.path))
+
+    def __str__(self) -> str:
+        return f"/{'/'.join(self.path)} {self.reason}" if self.path else f"the value {self.reason}"
+
+
+class Schemas(ABC):
+    """Where schemas are found by their ids. Thread-safe."""
+
+    @abstractmethod
+    def known(self, schema_id: SchemaId) -> Schema | None:
+        """The schema with this id, if it is known here; no I/O."""
+
+    @abstractmethod
+    def look_up(self, ids: Iterable[SchemaId]) -> None:
+        """Ask for schemas that are not known, at a bounded rate. Blocking; what cannot be found out now stays
+        unknown, and nothing is raised.
+        """
+
+
+@dataclass(frozen=True)
+class KnownSchemas(Schemas):
+    """Schemas that are all known from the beginning."""
+
+    by_id: Mapping[SchemaId, Schema] = field(default_factory=dict)
+
+    def known(self, schema_id: SchemaId) -> Schema | None:
+        return self.by_id.get(schema_id)
+
+    def look_up(self, ids: Iterable[SchemaId]) -> None:
+        del ids
+
+
+NO_SCHEMAS = KnownSchemas()
