@@ -521,6 +521,10 @@ struct."""
 WIDE_COLUMNS_BYTES = 4 * MIB
 """From so many bytes of such items on, the commits of a process make columns one after the other."""
 
+SCHEMA_TEXT_MAX_CHARS = 1_048_576
+MISSING_SCHEMAS_MAX = 16
+"""Ids of schemas that were not known that the tag of a segment names."""
+
 TYPED_AT_ONCE = 1_024
 TYPED_AT_ONCE_BYTES = 1 * MIB
 """Values of which columns are made at once, and their bytes: other threads wait for a few milliseconds."""

@@ -2,8 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from log_tables.cluster.setting import WITHOUT_EFFECT, Columns, ListSetting, Ratio, Setting
+from log_tables.cluster.setting import (
+    WITHOUT_EFFECT,
+    Columns,
+    FreeText,
+    ListSetting,
+    Ratio,
+    SchemaSource,
+    Setting,
+)
 from log_tables.columns.declaration import NOTHING, Declaration, parse
 from log_tables.errors import InvalidConfig
 from log_tables.key_hash import KEY_HASHES, MURMUR3
@@ -17,6 +26,9 @@ from log_tables.limits import (
     REPLACED_FILE_RETENTION_MS,
 )
 from log_tables.partition.reader import PartitionConfig
+from log_tables.schemas.decoded import Encoding, Format
+from log_tables.schemas.decoder import decoder_of
+from log_tables.schemas.schema import NO_SCHEMAS, Schema, Schemas
 from log_tables.segments.segment import COMPRESSIONS
 from log_tables.spelling import meant
 
@@ -25,6 +37,12 @@ PRODUCER = "producer"
 
 COMPACT, DELETE = "compact", "delete"
 KEEP, REFUSE = "keep", "refuse"
+
+VALUE_FORMAT, VALUE_SCHEMAS, VALUE_SCHEMA = (
+    "value.columns.format",
+    "value.columns.schemas",
+    "value.columns.schema",
+)
 
 BEFORE_MAX_MS, AFTER_MAX_MS = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 
@@ -69,7 +87,19 @@ SETTINGS = {
             "The hash of a key that chooses its partition; murmur2 is that of Java's Kafka clients.",
             choices=KEY_HASHES,
         ),
-        Columns("value.columns", "", "The typed columns that are made of the JSON values, in Spark's DDL."),
+        Columns("value.columns", "", "The typed columns that are made of the values, in Spark's DDL."),
+        Setting(
+            VALUE_FORMAT,
+            Format.JSON,
+            "How the values are encoded of which columns are made; auto is by schema id, else JSON.",
+            choices=(*Format,),
+        ),
+        SchemaSource(
+            VALUE_SCHEMAS,
+            "",
+            "Where the schemas are that values name by id: topic:NAME, the URL of a registry, or files.",
+        ),
+        FreeText(VALUE_SCHEMA, "", "The one schema of values that name none."),
         Setting(
             "value.columns.mode",
             KEEP,
@@ -206,6 +236,7 @@ class TopicConfig:
                 f"min.compaction.lag.ms={self['min.compaction.lag.ms']!r} is more than "
                 f"max.compaction.lag.ms={self['max.compaction.lag.ms']!r}; use at most that"
             )
+        self._check_encoding()
         for unit in ("ms", "bytes"):
             local, whole = int(self[f"local.retention.{unit}"]), int(self[f"retention.{unit}"])
             if whole >= 0 and (local == _FOR_EVER or local > whole):
@@ -213,6 +244,23 @@ class TopicConfig:
                     f"local.retention.{unit}={str(local)!r} is more than retention.{unit}={str(whole)!r}; "
                     f"use at most that, or -2 for the value of retention.{unit}"
                 )
+
+    def _check_encoding(self) -> None:
+        """Raise InvalidConfig for a format without what it needs, and for a schema that is none."""
+        form, source, text = Format(self[VALUE_FORMAT]), self.schema_source, self[VALUE_SCHEMA]
+        if text and form.kind is None:
+            raise InvalidConfig(
+                f"{VALUE_SCHEMA} needs {VALUE_FORMAT}=avro, protobuf or json-schema, and it is {form}"
+            )
+        if form in (Format.AVRO, Format.PROTOBUF) and not source and not text:
+            raise InvalidConfig(
+                f"{VALUE_FORMAT}={form} needs the schemas; set {VALUE_SCHEMAS} to topic:NAME, the URL of a "
+                f"registry or files, or {VALUE_SCHEMA} to the one schema of all values"
+            )
+        schema = self.encoding.schema
+        decoder = None if schema is None else decoder_of(schema, (0,) if form is Format.PROTOBUF else ())
+        if isinstance(decoder, str):
+            raise InvalidConfig(f"{VALUE_SCHEMA} cannot be used: {decoder}")
 
     def altered(
         self, changes: Mapping[str, str | None], settings: Mapping[str, Setting] = SETTINGS
@@ -261,7 +309,17 @@ class TopicConfig:
     @property
     def columns(self) -> Declaration:
         """The declared columns."""
-        return parse(self["value.columns"])
+        return _declared(self["value.columns"], self[VALUE_FORMAT], self[VALUE_SCHEMA])
+
+    @property
+    def encoding(self) -> Encoding:
+        """How the values are encoded."""
+        return _encoding(self[VALUE_FORMAT], self[VALUE_SCHEMA])
+
+    @property
+    def schema_source(self) -> str:
+        """Where the schemas are that values name by id; "" for nowhere."""
+        return self[VALUE_SCHEMAS]
 
     @property
     def required_columns(self) -> Declaration:
@@ -349,12 +407,14 @@ class TopicConfig:
             return whole
         return None if value == _FOR_EVER else value
 
-    def partition_config(self) -> PartitionConfig:
+    def partition_config(self, schemas: Schemas = NO_SCHEMAS) -> PartitionConfig:
+        """The part of it that partitions need, whose values name `schemas`."""
         return PartitionConfig(
             self.compression,
             self["message.timestamp.type"] == "LogAppendTime",
             self.producer_expiration_ms,
             columns=self.columns,
+            schemas=schemas,
         )
 
     def table_properties(self) -> dict[str, str]:
@@ -365,6 +425,18 @@ class TopicConfig:
             "delta.setTransactionRetentionDuration": f"interval {seconds} seconds",
             PROPERTY_FILE_RETENTION: f"interval {hours} hours",
         }
+
+
+@lru_cache(maxsize=1024)
+def _encoding(form: str, schema: str) -> Encoding:
+    kind = Format(form).kind
+    return Encoding(Format(form), Schema(kind, schema) if schema and kind is not None else None)
+
+
+@lru_cache(maxsize=1024)
+def _declared(columns: str, form: str, schema: str) -> Declaration:
+    found = parse(columns)
+    return Declaration(found.columns, _encoding(form, schema)) if found.columns else NOTHING
 
 
 def _check_names(names: Iterable[str], settings: Mapping[str, Setting]) -> None:

@@ -66,7 +66,9 @@ def _chunks(segments: Iterable[Segment], window_ms: int, most_bytes: int) -> Ite
 
     They have one declaration of columns.
     """
-    alike = groupby(segments, lambda segment: (segment.modification_time // window_ms, segment.columns))
+    alike = groupby(
+        segments, lambda segment: (segment.modification_time // window_ms, segment.declaration_id)
+    )
     for _, window in alike:
         yield from batches(window, lambda segment: segment.size, most_bytes)
 

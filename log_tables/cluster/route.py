@@ -283,7 +283,7 @@ def check_values(sent: SentRecords, topic: Topic) -> None:
 def wrong_values(records: Records, topic: Topic) -> Iterator[Misfit]:
     """The values that the topic refuses, as they do not fit the columns that it requires."""
     required = topic.config.required_columns
-    return misfits(records, required) if required.columns else iter(())
+    return misfits(records, required, topic.schemas) if required.columns else iter(())
 
 
 def value_refusal(topic: Topic, misfit: Misfit) -> str:

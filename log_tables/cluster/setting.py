@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from log_tables.columns.declaration import parse
 from log_tables.errors import InvalidConfig
-from log_tables.limits import MIB
+from log_tables.limits import MIB, SCHEMA_TEXT_MAX_CHARS
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _RATIO = re.compile(r"0(\.[0-9]{1,15})?|1(\.0{1,15})?")
+_SOURCE = re.compile(r"|files|topic:[a-zA-Z0-9._-]{1,249}|https?://[^\s@?#]{1,2000}")
 _REPLICAS = re.compile(r"|\*|[0-9]{1,10}:[0-9]{1,10}(,[0-9]{1,10}:[0-9]{1,10})*")
 
 
@@ -63,6 +64,27 @@ class Columns(Setting):
 
     def check(self, value: str) -> None:
         parse(value)
+
+
+class FreeText(Setting):
+    """A setting that is a text of up to SCHEMA_TEXT_MAX_CHARS."""
+
+    def check(self, value: str) -> None:
+        if len(value) > SCHEMA_TEXT_MAX_CHARS:
+            raise InvalidConfig(
+                f"{self.name} has {len(value)} characters; use at most {SCHEMA_TEXT_MAX_CHARS}"
+            )
+
+
+class SchemaSource(Setting):
+    """A setting that says where schemas are found by their ids."""
+
+    def check(self, value: str) -> None:
+        if not _SOURCE.fullmatch(value):
+            raise InvalidConfig(
+                f"{self.name}={value[:100]!r} is no place of schemas; use topic:NAME, the URL of a "
+                "registry, or files"
+            )
 
 
 class ListSetting(Setting):

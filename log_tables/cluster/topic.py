@@ -18,6 +18,7 @@ from log_tables.layout import (
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
+from log_tables.schemas.schema import NO_SCHEMAS, Schemas
 from log_tables.topic_table.topic_table import TopicTable
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -85,8 +86,9 @@ class Topic:
         incarnation: int,
         partition_count: int,
         config: TopicConfig,
+        schemas: Callable[[str], Schemas] = lambda _: NO_SCHEMAS,
     ) -> None:
-        self._open_partition, self._open_table = open_partition, open_table
+        self._open_partition, self._open_table, self._schemas = open_partition, open_table, schemas
         self.name, self.topic_id, self.incarnation = name, topic_id, incarnation
         self.partition_count, self.config = partition_count, config
         self._partitions: dict[int, Partition] = {}
@@ -100,6 +102,14 @@ class Topic:
     @property
     def directory(self) -> str:
         return topic_directory(self.name, self.incarnation)
+
+    @property
+    def schemas(self) -> Schemas:
+        """The schemas that its values name."""
+        return self._schemas(self.config.schema_source)
+
+    def _partition_config(self) -> PartitionConfig:
+        return self.config.partition_config(self.schemas)
 
     def table(self) -> TopicTable:
         """The one table over all partitions, opened at its first use. It lags behind them (`folding`).
@@ -144,13 +154,13 @@ class Topic:
             if partition not in self._partitions:
                 log = self._opened(partition_directory(self.directory, partition))
                 with self._lock:
-                    log.config = self.config.partition_config()  # it may have changed since
+                    log.config = self._partition_config()  # it may have changed since
                     self._partitions[partition] = log
             return self._partitions[partition]
 
     def _opened(self, directory: str) -> Partition:
         try:
-            return self._open_partition(directory, self.config.partition_config())
+            return self._open_partition(directory, self._partition_config())
         except ObjectMissing:
             raise CorruptLog(
                 f"the metadata log names the table {directory}, which is missing, or whose log lacks version "
@@ -175,4 +185,4 @@ class Topic:
         with self._lock:
             self.partition_count, self.config = partition_count, config
             for partition in self._partitions.values():
-                partition.config = config.partition_config()
+                partition.config = self._partition_config()

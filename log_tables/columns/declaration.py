@@ -6,8 +6,8 @@ column has one type and one pointer for ever, as the records that have it keep i
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import mmh3
@@ -35,6 +35,7 @@ from log_tables.limits import (
     NESTED_TYPES_MAX,
     VALUE_DEPTH_MAX,
 )
+from log_tables.schemas.decoded import JSON, Encoding
 
 PATH = "lakelog.path"
 """The entry in the metadata of a Delta field that holds the pointer of a declared column."""
@@ -80,6 +81,10 @@ class Column:
         """The names that lead from a value to the field."""
         return tuple(step.replace("~1", "/").replace("~0", "~") for step in self.pointer.split("/")[1:])
 
+    def at(self, steps: Sequence[str]) -> "Column":
+        """The column made of the field to which `steps` lead."""
+        return replace(self, pointer="".join(map(own_pointer, steps)))
+
     @property
     def text(self) -> str:
         """The column as a declaration spells it."""
@@ -92,9 +97,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Declaration:
-    """The columns of a topic, in order. One without columns declares nothing."""
+    """The columns of a topic, in order, and how the values are encoded of which they are made.
+
+    One without columns declares nothing. What a table says of its columns is without an encoding.
+    """
 
     columns: tuple[Column, ...] = ()
+    encoding: Encoding = JSON
 
     @property
     def text(self) -> str:
@@ -108,12 +117,17 @@ class Declaration:
     @cached_property
     def id(self) -> str:
         """16 hexadecimal digits that stand for the set of columns: their order changes no value. "" for
-        none.
+        none. The format follows if it is not JSON, then the digits of the one schema if there is one, each
+        after a dot.
         """
         if not self.columns:
             return ""
-        texts = "\n".join(sorted(column.text for column in self.columns))
-        return f"{mmh3.hash128(texts, signed=False) & (2**64 - 1):016x}"
+        parts = [_digits("\n".join(sorted(column.text for column in self.columns)))]
+        if not self.encoding.is_json:
+            parts.append(self.encoding.format)
+        if self.encoding.schema is not None:
+            parts.append(_digits(self.encoding.schema.text))
+        return ".".join(parts)
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -156,18 +170,22 @@ class Declaration:
         return _held_by(self, table)
 
 
+def _digits(text: str) -> str:
+    return f"{mmh3.hash128(text, signed=False) & (2**64 - 1):016x}"
+
+
 # A commit asks for both, and compares what it gets with what it got before: that is free for the same object.
 @lru_cache(maxsize=1024)
 def _joined(one: Declaration, other: Declaration) -> Declaration:
     known = {without_case(column.name) for column in one.columns}
     added = tuple(column for column in other.columns if without_case(column.name) not in known)
-    return Declaration((*one.columns, *added)) if added else one
+    return replace(one, columns=(*one.columns, *added)) if added else one
 
 
 @lru_cache(maxsize=1024)
 def _held_by(one: Declaration, table: Declaration) -> Declaration:
     mine = {*one.columns}
-    return Declaration(tuple(column for column in table.columns if column in mine))
+    return replace(one, columns=tuple(column for column in table.columns if column in mine))
 
 
 NOTHING = Declaration()

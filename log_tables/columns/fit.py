@@ -4,6 +4,7 @@ A field that is absent or null is a null. A field of another kind does not fit: 
 somebody may have meant otherwise.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,13 +76,13 @@ class Field:
 @lru_cache(maxsize=256)
 def whole(declaration: Declaration) -> Field:
     """A value as a field, with the declared fields in it."""
-    root = Field()
+    root, leaves = Field(), _LEAVES if declaration.encoding.is_json else _DECODED_LEAVES
     for index, column in sorted(enumerate(declaration.columns), key=lambda each: each[1].text):
         node = root
         for step in column.steps:
             node = node.fields.setdefault(step, Field())
         node.columns.append(index)
-        node.readers[index] = _reader(column.type), shown(column.pointer)
+        node.readers[index] = _reader(column.type, leaves), shown(column.pointer)
     return root
 
 
@@ -166,15 +167,15 @@ def _objects(names: tuple[str, ...]) -> msgspec.json.Decoder[msgspec.Struct]:
     return msgspec.json.Decoder(msgspec.defstruct("_Fields", fields, rename=slots, gc=False))
 
 
-def _reader(kind: pa.DataType) -> Reader:
+def _reader(kind: pa.DataType, leaves: "_Leaves") -> Reader:
     """A function from the JSON of a field, and its place, to what `pa.array` takes for `kind`.
 
     It raises InvalidField.
     """
     if not pa.types.is_nested(kind):
-        leaf = _LEAVES[kind]
+        leaf = leaves[kind]
         return lambda text, place: None if text.strip() == _NULL else leaf(text, kind, place)
-    parts = _list_reader(kind) if pa.types.is_list(kind) else _object_reader(kind)
+    parts = _list_reader(kind, leaves) if pa.types.is_list(kind) else _object_reader(kind, leaves)
     begin = _LIST if pa.types.is_list(kind) else _OBJECT
 
     def read_parts(text: bytes, place: str) -> object:
@@ -187,8 +188,8 @@ def _reader(kind: pa.DataType) -> Reader:
     return read_parts
 
 
-def _list_reader(kind: pa.DataType) -> Reader:
-    read_item, size = _reader(kind.value_type), item_bytes(kind)
+def _list_reader(kind: pa.DataType, leaves: "_Leaves") -> Reader:
+    read_item, size = _reader(kind.value_type, leaves), item_bytes(kind)
     decoder = msgspec.json.Decoder(python_type(kind, _AT_ONCE))
 
     def read_items(text: bytes, part: str) -> object:
@@ -213,14 +214,14 @@ def python_type(kind: pa.DataType, leaves: Mapping[pa.DataType, Any]) -> Any:
     return Optional[leaves[kind]]  # noqa: UP045
 
 
-def _object_reader(kind: pa.DataType) -> Reader:
+def _object_reader(kind: pa.DataType, leaves: "_Leaves") -> Reader:
     """The reader of a map or a struct."""
     if pa.types.is_map(kind):
-        read_item, size = _reader(kind.item_type), item_bytes(kind)
+        read_item, size = _reader(kind.item_type, leaves), item_bytes(kind)
         return lambda text, part: [
             (key, read_item(bytes(item), part)) for key, item in _within(_maps.decode(text), size).items()
         ]
-    readers = {each.name: _reader(each.type) for each in kind.fields}
+    readers = {each.name: _reader(each.type, leaves) for each in kind.fields}
     names = tuple(readers)
     return lambda text, part: {name: readers[name](item, part) for name, item in _fields(text, names).items()}
 
@@ -292,6 +293,14 @@ def _double(text: bytes, kind: pa.DataType, place: str) -> float:
         raise InvalidField(f"{place} is a number beyond double") from None
 
 
+def _real(text: bytes, kind: pa.DataType, place: str) -> float:
+    """A double of Avro or Protobuf, which may be what JSON has no number for."""
+    return _NOT_FINITE[text] if text in _NOT_FINITE else _double(text, kind, place)
+
+
+_NOT_FINITE = {b'"NaN"': math.nan, b'"Infinity"': math.inf, b'"-Infinity"': -math.inf}
+
+
 def _boolean(text: bytes, kind: pa.DataType, place: str) -> bool:
     if _begin(text) not in (b"t", b"f"):
         raise _invalid(text, kind, place)
@@ -323,7 +332,9 @@ _AT_ONCE: Mapping[pa.DataType, Any] = {
 """Types by which msgspec decodes what the functions below read, in a sixth to a sixtieth of the time.
 Dates and times are not among them: they are texts in JSON, and numbers here."""
 
-_LEAVES: Mapping[pa.DataType, Callable[[bytes, pa.DataType, str], object]] = {
+_Leaves = Mapping[pa.DataType, Callable[[bytes, pa.DataType, str], object]]
+
+_LEAVES: _Leaves = {
     pa.string(): _string,
     pa.int64(): _bigint,
     pa.float64(): _double,
@@ -331,3 +342,6 @@ _LEAVES: Mapping[pa.DataType, Callable[[bytes, pa.DataType, str], object]] = {
     pa.date32(): _date,
     pa.timestamp("us", tz="UTC"): _timestamp,
 }
+
+_DECODED_LEAVES: _Leaves = {**_LEAVES, pa.float64(): _real}
+"""Those of values that were not JSON before they were decoded."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
+from itertools import repeat
 from typing import Annotated, Any
 
 import msgspec
@@ -17,11 +18,16 @@ import pyarrow as pa
 from log_tables.columns.column_bytes import may_expand
 from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import INT64_MAX, INT64_MIN, fit
+from log_tables.columns.fit import cut as cut_reason
 from log_tables.columns.json_depth import too_deep
-from log_tables.layout import VALUE
+from log_tables.columns.record_columns import resolved
+from log_tables.layout import HEADERS, VALUE
 from log_tables.limits import JUDGED_AT_ONCE_BYTES, JUDGED_NESTED_MAX_BYTES, WIDE_COLUMNS_BYTES
-from log_tables.record import Buffer, cut
+from log_tables.record import Buffer, cut, header_pairs
 from log_tables.rows import Records, Rows
+from log_tables.schemas.decoded import Encoding, decoded
+from log_tables.schemas.framing import Headers
+from log_tables.schemas.schema import NO_SCHEMAS, Schemas
 
 _DAY = (
     r"[12][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
@@ -57,29 +63,51 @@ class Misfit:
     reason: str
 
 
-def misfits(records: Records, declaration: Declaration) -> Iterator[Misfit]:
+def misfits(records: Records, declaration: Declaration, schemas: Schemas = NO_SCHEMAS) -> Iterator[Misfit]:
     """All of `records` whose values do not fit, in order. One without a value fits."""
-    decode, place = _decoder(declaration), 0
-    nested = any(pa.types.is_nested(column.type) for column in declaration.columns)
-    for values in _values(records):
-        for each in values:
-            if each is not None:
-                value = bytes(each)
-                long = nested and (
-                    len(value) > JUDGED_NESTED_MAX_BYTES or may_expand(value, declaration, WIDE_COLUMNS_BYTES)
-                )
-                reason = _reason(value, None if long else decode, declaration)
-                if reason is not None:
-                    yield Misfit(place, _path(reason, declaration), reason)
-            place += 1
+    judge = _of_json if declaration.encoding.is_json else _of_any
+    for place, (value, headers) in enumerate(_values(records, declaration.encoding)):
+        reason = None if value is None else judge(bytes(value), headers, declaration, schemas)
+        if reason is not None:
+            yield Misfit(place, _path(reason, declaration), reason)
 
 
-def _values(records: Records) -> Iterator[Sequence[Buffer | None]]:
+def _of_json(value: bytes, _: Headers, declaration: Declaration, __: Schemas) -> str | None:
+    return _reason(value, None if _is_long(value, declaration) else _decoder(declaration), declaration)
+
+
+def _of_any(value: bytes, headers: Headers, declaration: Declaration, schemas: Schemas) -> str | None:
+    found = decoded(value, headers, declaration.encoding, schemas)
+    if found.json is None:
+        return cut_reason(found.error or "")
+    return _of_json(found.json, (), resolved(declaration, found.decoder), schemas)
+
+
+def _is_long(value: bytes, declaration: Declaration) -> bool:
+    """Whether a value may take long to judge at once, and much memory."""
+    return _is_nested(declaration) and (
+        len(value) > JUDGED_NESTED_MAX_BYTES or may_expand(value, declaration, WIDE_COLUMNS_BYTES)
+    )
+
+
+@lru_cache(maxsize=256)
+def _is_nested(declaration: Declaration) -> bool:
+    return any(pa.types.is_nested(column.type) for column in declaration.columns)
+
+
+def _values(records: Records, encoding: Encoding) -> Iterator[tuple[Buffer | None, Headers]]:
+    """Each value and its headers, which only values need that are not JSON."""
     if isinstance(records, Rows):
-        yield records.values
-    else:
-        for part in cut(records.select([VALUE]), JUDGED_AT_ONCE_BYTES):
-            yield part.column(0).to_pylist()
+        return zip(records.values, records.headers or repeat(()), strict=False)
+    if encoding.is_json:
+        parts = cut(records.select([VALUE]), JUDGED_AT_ONCE_BYTES)
+        return ((value, ()) for part in parts for value in part.column(0).to_pylist())
+    parts = cut(records.select([VALUE, HEADERS]), JUDGED_AT_ONCE_BYTES)
+    return (
+        pair
+        for part in parts
+        for pair in zip(part.column(0).to_pylist(), header_pairs(part.column(1)), strict=False)
+    )
 
 
 def _reason(value: bytes, decode: Decode | None, declaration: Declaration) -> str | None:

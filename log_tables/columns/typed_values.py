@@ -18,7 +18,6 @@ from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import Field, InvalidField, fit, python_type, read, whole
 from log_tables.columns.json_depth import too_deep
 from log_tables.columns.typed_array import Made, exact, times
-from log_tables.layout import VALUE
 from log_tables.limits import EXPANDED_MAX_BYTES, TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES, VALUE_DEPTH_MAX
 
 _PYTHON_TYPES = {
@@ -137,51 +136,24 @@ def typed_values(
 
     A row that does not fit has nulls and says why in `value_error`; a null value has nulls and no error.
     """
-    parts = [*_typed_parts(values, declaration, at_once, at_once_bytes)]
+    parts = [*typed_parts(values, declaration, at_once, at_once_bytes)]
     if not parts:
         arrays = [pa.nulls(0, each.type) for each in declaration.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=declaration.schema)
-    return _joined(parts)
+    return joined(parts)
 
 
-def with_columns(
-    records: pa.RecordBatch, declaration: Declaration, most: int = EXPANDED_MAX_BYTES
-) -> Iterator[pa.RecordBatch]:
-    """RECORD_SCHEMA rows with their declared columns at the end, in slices.
-
-    A slice ends where its columns have `most` bytes; nearly always there is one.
-    """
-    if not declaration.columns:
-        yield records
-        return
-    start, size, waiting = 0, 0, list[pa.RecordBatch]()
-    for part in _typed_parts(records.column(VALUE), declaration, TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES):
-        if waiting:
-            size += waiting[-1].nbytes
-            if size >= most:
-                made = _beside(records, start, _joined(waiting))
-                yield made
-                start, size, waiting = start + made.num_rows, 0, []
-        waiting.append(part)
-    rest = _joined(waiting) if waiting else typed_values(records.column(VALUE), declaration)
-    yield _beside(records, start, rest)
-
-
-def _beside(records: pa.RecordBatch, start: int, typed: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows from `start` on, with the columns `typed`."""
-    rows = records.slice(start, typed.num_rows)
-    schema = pa.schema([*rows.schema, *typed.schema])
-    return pa.RecordBatch.from_arrays([*rows.columns, *typed.columns], schema=schema)
-
-
-def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
-def _typed_parts(
-    values: pa.Array, declaration: Declaration, at_once: int, at_once_bytes: int
+def typed_parts(
+    values: pa.Array,
+    declaration: Declaration,
+    at_once: int = TYPED_AT_ONCE,
+    at_once_bytes: int = TYPED_AT_ONCE_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The columns of `values`, of as many at a time as have columns of EXPANDED_MAX_BYTES at the most."""
+    """`typed_values` in parts, of as many values as have columns of EXPANDED_MAX_BYTES at the most."""
     widest = widest_items(declaration)
     if widest:
         at_once_bytes = min(at_once_bytes, 2 * EXPANDED_MAX_BYTES // widest)

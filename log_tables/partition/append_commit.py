@@ -9,10 +9,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from log_tables.columns.column_bytes import may_be_wide
-from log_tables.columns.declaration import Declaration
-from log_tables.columns.typed_values import with_columns
-from log_tables.layout import TXN_HIGH_WATERMARK, VALUE, producer_end_txn, producer_sequence_txn
+from log_tables.columns.record_columns import RecordColumns
+from log_tables.layout import TXN_HIGH_WATERMARK, producer_end_txn, producer_sequence_txn
 from log_tables.limits import MODIFICATION_STEP_MS, ROW_SEGMENT_MAX, ROW_SEGMENT_MAX_BYTES
 from log_tables.partition.sequencer import SequencedAppend, producers_of
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
@@ -36,22 +34,22 @@ _Encoded = tuple[Data, SegmentStats, pa.RecordBatch | RowSegment | None]
 def encoded(
     fresh: Sequence[SequencedAppend],
     append_time: int | None,
-    columns: Declaration,
+    columns: RecordColumns,
     compression: str,
     limits: SegmentLimits,
 ) -> _Encoded:
     """(The bytes of the segment of `fresh` with their declared `columns`, its stats, its rows), of at least
     one record. Without the rows where they have many columns: these are not held together.
     """
-    rows = None if columns.columns else _few_rows(fresh, limits)
+    rows = None if columns.declaration.columns else _few_rows(fresh, limits)
     if rows is not None:
         base = fresh[0].base_offset
         assert base is not None
         timed = rows if append_time is None else dataclasses.replace(rows, timestamps_us=append_time)
         return _encoded_rows(timed, base, compression, limits)
     records = _records_of(fresh, append_time)
-    slices = with_columns(records, columns, limits.columns_bytes)
-    if may_be_wide(records.column(VALUE), columns):
+    slices = columns.beside(records, limits.columns_bytes)
+    if columns.may_be_wide(records):
         return _WIDE.submit(_encoded, slices, compression, limits).result()
     return _encoded(slices, compression, limits)
 

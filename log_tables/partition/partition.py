@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from log_tables.clock import Clock
+from log_tables.columns.record_columns import RecordColumns
 from log_tables.errors import (
     InvalidArgument,
     InvalidOffset,
@@ -215,11 +216,12 @@ class Partition(PartitionReader):
         append_time = self._append_time() if self.config.log_append_time else None
         self.table.widen(self.config.columns)
         path = segment_name(base, self.clock.random_hex(8))
-        columns = self.config.columns.held_by(self.snapshot.declared)
+        declared = self.config.columns.held_by(self.snapshot.declared)
+        columns = RecordColumns(declared, self.config.schemas)
         data, stats, records = encoded(
             fresh, append_time, columns, self.config.compression, self.config.limits
         )
-        segment = stats.segment(path, data, 0, columns=columns.id)
+        segment = stats.segment(path, data, 0, columns=columns.tag)
         info = commit_info(self.clock, "WRITE", leader_epoch=epoch)
 
         def build(snapshot: Snapshot) -> Commit:

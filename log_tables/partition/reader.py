@@ -17,6 +17,7 @@ from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.partition.read_plan import ReadPlan, check_offset, planned, read_on
 from log_tables.partition.remote import RemoteRoot, RemoteTier
 from log_tables.record import RECORD_SCHEMA, int64s, timestamp_text, timestamp_us
+from log_tables.schemas.schema import NO_SCHEMAS, Schemas
 from log_tables.segments import segment as segments
 from log_tables.segments.segment import SEGMENT_LIMITS, SegmentLimits
 from log_tables.segments.segment_cache import SegmentCache
@@ -35,6 +36,7 @@ class PartitionConfig:
     producer_expiration_ms: int = 24 * 60 * 60 * 1000
     limits: SegmentLimits = SEGMENT_LIMITS
     columns: Declaration = NOTHING
+    schemas: Schemas = NO_SCHEMAS
 
 
 class PartitionReader:

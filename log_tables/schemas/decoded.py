@@ -77,6 +77,8 @@ def decoded(
         return Decoded(None, error="the value names no schema")
     schema = schemas.known(frame.schema_id)
     if schema is None:
+        if encoding.format is Format.JSON_SCHEMA:  # JSON is read without its schema
+            return Decoded(value[frame.start :])
         return Decoded(None, error=f"schema {frame.schema_id} is not known", missing=frame.schema_id)
     return _decoded(value, frame, schema, f"schema {frame.schema_id}: ", encoding)
 
@@ -110,7 +112,7 @@ def unknown_ids(
     values: Sequence[bytes | None], headers: Sequence[Headers] | None, encoding: Encoding, schemas: Schemas
 ) -> set[SchemaId]:
     """The ids that `values` name and `schemas` does not know."""
-    if encoding.is_json or encoding.schema is not None:
+    if encoding.schema is not None or encoding.format in (Format.JSON, Format.JSON_SCHEMA):
         return set()
     found: set[SchemaId] = set()
     for row, value in enumerate(values):

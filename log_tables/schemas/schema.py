@@ -82,3 +82,20 @@ class KnownSchemas(Schemas):
 
 
 NO_SCHEMAS = KnownSchemas()
+
+
+class SchemaLocation(ABC):
+    """Where a task in another process finds schemas; it can be pickled."""
+
+    @abstractmethod
+    def open(self) -> Schemas:
+        """The schemas that are there. Raises StoreUnavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Nowhere(SchemaLocation):
+    def open(self) -> Schemas:
+        return NO_SCHEMAS
+
+
+NOWHERE = _Nowhere()

@@ -81,7 +81,7 @@ def groups(inputs: Sequence[Segment], segment_bytes: int) -> Iterator[tuple[Segm
     room = segment_bytes
     for segment in inputs:
         wanted = segment.raw_bytes or segment.size
-        if run and (wanted > room or segment.columns != run[-1].columns):
+        if run and (wanted > room or segment.declaration_id != run[-1].declaration_id):
             yield tuple(run)
             run, room = [], segment_bytes
         run.append(segment)

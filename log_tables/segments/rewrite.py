@@ -15,12 +15,14 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from log_tables.clock import Clock, SystemClock
+from log_tables.columns.columns_tag import joined_tag
 from log_tables.columns.declaration import Declaration
-from log_tables.columns.typed_values import with_columns
+from log_tables.columns.record_columns import RecordColumns
 from log_tables.errors import CorruptSegment, InvalidArgument
 from log_tables.layout import KEY, OFFSET, TXN_CLEANED, segment_name
 from log_tables.limits import COMPACTED_SEGMENT_BYTES, DELETE_RETENTION_MS, REWRITE_MAX_AGE_MS
 from log_tables.record import RECORD_SCHEMA, int64s, record_schema
+from log_tables.schemas.schema import NO_SCHEMAS, NOWHERE, SchemaLocation, Schemas
 from log_tables.segments import cleaner
 from log_tables.segments import segment as segments
 from log_tables.segments.cleaner import Cleaning
@@ -64,7 +66,7 @@ def merge(
     file does not read back as the very same records.
     """
     records, writer = _read(store, table, inputs), SegmentWriter(compression, limits)
-    return _write(store, table, records, writer, inputs[-1], _horizons(inputs), clock)
+    return _write(store, table, records, writer, _joined(inputs), _horizons(inputs), clock)
 
 
 def tail(
@@ -105,16 +107,23 @@ def commit_merge(table: Table, inputs: Sequence[Segment], made: Segment, begun: 
 
 
 def retype(
-    store: Store, table: str, item: Segment, columns: Declaration, compression: str, clock: Clock
+    store: Store,
+    table: str,
+    item: Segment,
+    columns: Declaration,
+    compression: str,
+    clock: Clock,
+    schemas: Schemas = NO_SCHEMAS,
 ) -> Segment:
     """Write the records of the segment `item`, with `columns` made of their values, as a new segment file.
 
     Nothing is committed. Raises CorruptSegment as `merge` does.
     """
     batches = _records(store, table, [item], RECORD_SCHEMA)
-    records = (part for batch in batches for part in with_columns(batch, columns))
-    made = replace(item, columns=columns.id)
-    return _write(store, table, records, SegmentWriter(compression), made, item.horizons, clock)
+    made = RecordColumns(columns, schemas)
+    records = (part for batch in batches for part in made.beside(batch))
+    found = _write(store, table, records, SegmentWriter(compression), item, item.horizons, clock)
+    return replace(found, columns=made.tag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +136,19 @@ class RetypeTask:
     inputs: tuple[Segment, ...]
     columns: Declaration
     compression: str
+    schemas: SchemaLocation = NOWHERE
 
 
 def run_retype(task: RetypeTask) -> tuple[Segment, ...]:
     """`retype` of each segment of `task`, in a process that has no store open."""
-    store, clock = open_store(task.url, task.options, create=False), SystemClock()
+    store, clock, schemas = (
+        open_store(task.url, task.options, create=False),
+        SystemClock(),
+        task.schemas.open(),
+    )
     return tuple(
-        retype(store, task.directory, item, task.columns, task.compression, clock) for item in task.inputs
+        retype(store, task.directory, item, task.columns, task.compression, clock, schemas)
+        for item in task.inputs
     )
 
 
@@ -205,7 +220,7 @@ def compact(
     horizons = tuple(after)
     if len(inputs) == 1 and kept == inputs[0].records and horizons == before:
         return inputs[0]
-    return _put(store, table, writer, given, inputs[-1], horizons, clock)
+    return _put(store, table, writer, given, _joined(inputs), horizons, clock)
 
 
 def _continued(steps: list[tuple[int, int]], following: Horizons) -> list[tuple[int, int]]:
@@ -271,11 +286,16 @@ def _read(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.Re
     """
     if not inputs or any(a.last_offset >= b.base_offset for a, b in pairwise(inputs)):
         raise InvalidArgument("a rewrite takes one or more segments in offset order; list them so")
-    if len({item.columns for item in inputs}) > 1:
+    if len({item.declaration_id for item in inputs}) > 1:
         raise InvalidArgument(
             "a rewrite takes segments of one declaration of columns; rewrite those of each by themselves"
         )
     return _in_one_order(table, _records(store, table, inputs, None))
+
+
+def _joined(inputs: Sequence[Segment]) -> Segment:
+    """The last of `inputs`, with a tag of columns that is true of all."""
+    return replace(inputs[-1], columns=joined_tag(item.columns for item in inputs))
 
 
 def _in_one_order(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ from itertools import groupby
 import msgspec
 
 from log_tables.columns.column_stats import NO_STATS, Bound, ColumnStats
+from log_tables.columns.columns_tag import declaration_id, joined_tag
 from log_tables.columns.declaration import Declaration, declaration_of_schema
 from log_tables.errors import CorruptLog, UnsupportedTable
 from log_tables.layout import (
@@ -115,6 +116,11 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.records == self.last_offset - self.base_offset + 1
 
     @property
+    def declaration_id(self) -> str:
+        """The id of the declaration of its columns, "" without one."""
+        return declaration_id(self.columns)
+
+    @property
     def column_stats(self) -> ColumnStats:
         """The stats of its declared columns."""
         return _column_stats_decoder.decode(self.packed_stats) if self.packed_stats else NO_STATS
@@ -157,13 +163,14 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def column_runs(segments: Iterable[Segment]) -> list[tuple[str, int]]:
-    """(Declaration, number of records) of each run of `segments`, in order, that have the same columns.
+    """(Tag of columns, number of records) of each run of `segments`, in order, that have the same columns.
 
     Two lists of segments of the same offsets hold the same rows if these are equal: no rewrite adds records,
-    and declared columns are a function of the values.
+    declared columns are a function of the values and of the schemas that were known, and a merge keeps the
+    ids of those that were not.
     """
-    runs = groupby(segments, key=lambda segment: segment.columns)
-    return [(columns, sum(segment.records for segment in run)) for columns, run in runs]
+    runs = [[*run] for _, run in groupby(segments, key=lambda segment: segment.declaration_id)]
+    return [(joined_tag(each.columns for each in run), sum(each.records for each in run)) for run in runs]
 
 
 def segment_of(add: Add) -> Segment:

@@ -1,0 +1,142 @@
+"""The declared columns of records, whatever the format of their values: these become JSON, which becomes
+columns.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from log_tables.columns.column_bytes import may_be_wide, widest_items
+from log_tables.columns.columns_tag import tagged
+from log_tables.columns.declaration import Column, Declaration
+from log_tables.columns.fit import cut
+from log_tables.columns.typed_values import joined, typed_parts, typed_values
+from log_tables.layout import HEADERS, VALUE
+from log_tables.limits import EXPANDED_MAX_BYTES, TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES, WIDE_COLUMNS_BYTES
+from log_tables.record import binary_array, header_pairs
+from log_tables.schemas.decoded import Decoded, decoded
+from log_tables.schemas.decoder import Decoder
+from log_tables.schemas.schema import NO_SCHEMAS, SchemaId, Schemas
+
+
+class RecordColumns:
+    """Makes the columns of `declaration`, by `schemas` as they are known, and notes what was not known."""
+
+    def __init__(self, declaration: Declaration, schemas: Schemas = NO_SCHEMAS) -> None:
+        self.declaration, self._schemas = declaration, schemas
+        self._missing: set[SchemaId] = set()
+
+    @property
+    def tag(self) -> str:
+        """The tag of a segment of all records whose columns were made so far."""
+        return tagged(self.declaration.id, self._missing)
+
+    def of(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns `declaration.schema` of RECORD_SCHEMA rows, a row a record.
+
+        A row whose value does not fit has nulls and says why in `value_error`; a null value has nulls and no
+        error.
+        """
+        parts = [*self._parts(records)]
+        return joined(parts) if parts else typed_values(records.column(VALUE), self.declaration)
+
+    def beside(self, records: pa.RecordBatch, most: int = EXPANDED_MAX_BYTES) -> Iterator[pa.RecordBatch]:
+        """RECORD_SCHEMA rows with their declared columns at the end, in slices.
+
+        A slice ends where its columns have `most` bytes; nearly always there is one.
+        """
+        if not self.declaration.columns:
+            yield records
+            return
+        start, size, waiting = 0, 0, list[pa.RecordBatch]()
+        for part in self._parts(records):
+            if waiting:
+                size += waiting[-1].nbytes
+                if size >= most:
+                    made = _beside(records, start, joined(waiting))
+                    yield made
+                    start, size, waiting = start + made.num_rows, 0, []
+            waiting.append(part)
+        rest = joined(waiting) if waiting else self.of(records)
+        yield _beside(records, start, rest)
+
+    def may_be_wide(self, records: pa.RecordBatch) -> bool:
+        """Whether the columns of `records` together may have more than WIDE_COLUMNS_BYTES of items."""
+        values = records.column(VALUE)
+        if self.declaration.encoding.is_json:
+            return may_be_wide(values, self.declaration)
+        return bool(values.nbytes * widest_items(self.declaration) > WIDE_COLUMNS_BYTES)  # an item has a byte
+
+    def _parts(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self.declaration.encoding.is_json:
+            yield from typed_parts(records.column(VALUE), self.declaration)
+            return
+        for start in range(0, records.num_rows, TYPED_AT_ONCE):
+            yield from self._decoded(records.slice(start, TYPED_AT_ONCE))
+
+    def _decoded(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The columns of a few records, of as many at a time as have TYPED_AT_ONCE_BYTES of JSON."""
+        waiting, size = list[Decoded | None](), 0
+        values, headers = records.column(VALUE).to_pylist(), header_pairs(records.column(HEADERS))
+        for value, pairs in zip(values, headers, strict=False):
+            found = None
+            if value is not None:
+                found = decoded(value, pairs, self.declaration.encoding, self._schemas)
+                size += len(found.json or b"")
+                if found.missing is not None:
+                    self._missing.add(found.missing)
+            waiting.append(found)
+            if size >= TYPED_AT_ONCE_BYTES:
+                yield _typed(waiting, self.declaration)
+                waiting, size = [], 0
+        if waiting:
+            yield _typed(waiting, self.declaration)
+
+
+def _typed(values: Sequence[Decoded | None], declaration: Declaration) -> pa.RecordBatch:
+    """The columns of a few values, each by the declaration as its schema has the fields."""
+    rows: dict[Declaration, list[int]] = {}
+    for row, value in enumerate(values):
+        own = declaration if value is None else resolved(declaration, value.decoder)
+        rows.setdefault(own, []).append(row)
+    parts = [
+        typed_values(binary_array([_json(values[row]) for row in own]), each) for each, own in rows.items()
+    ]
+    made = parts[0]
+    if len(parts) > 1:
+        order = np.argsort(np.concatenate([*rows.values()]))
+        made = pa.concat_batches(parts).take(pa.array(order))
+    errors = {row: value.error for row, value in enumerate(values) if value is not None and value.error}
+    if not errors:
+        return made
+    reasons = made.column(0).to_pylist()
+    for row, error in errors.items():
+        reasons[row] = cut(error)
+    return made.set_column(0, made.schema.field(0), pa.array(reasons, pa.string()))
+
+
+def _json(value: Decoded | None) -> bytes | None:
+    return None if value is None else value.json
+
+
+@lru_cache(maxsize=1024)
+def resolved(declaration: Declaration, decoder: Decoder | None) -> Declaration:
+    """`declaration` with the fields as the schema of `decoder` names them; itself if it has their names."""
+    if decoder is None:
+        return declaration
+    columns = tuple(_resolved(column, decoder) for column in declaration.columns)
+    return declaration if columns == declaration.columns else Declaration(columns, declaration.encoding)
+
+
+def _resolved(column: Column, decoder: Decoder) -> Column:
+    steps = decoder.steps(column.steps)
+    return column if steps == column.steps else column.at(steps)
+
+
+def _beside(records: pa.RecordBatch, start: int, typed: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows from `start` on, with the columns `typed`."""
+    rows = records.slice(start, typed.num_rows)
+    schema = pa.schema([*rows.schema, *typed.schema])
+    return pa.RecordBatch.from_arrays([*rows.columns, *typed.columns], schema=schema)
