@@ -262,9 +262,16 @@ def with_partition(here: Gateway, name: str, number: int, act: Callable[[Partiti
 
 
 async def refreshed_topic(here: Gateway, topic: Topic) -> Topic:
-    """The topic that has the name of `topic` now, by the metadata log. Raises UnknownTopic."""
+    """The topic that has the name of `topic` now, by the metadata log. Raises UnknownTopic.
+
+    Schemas that values named in vain are asked for.
+    """
     await asyncio.to_thread(here.cluster.refresh)
-    return here.cluster.topic(topic.name)
+    found = here.cluster.topic(topic.name)
+    wanted = found.schemas.wanted()
+    if wanted:
+        await asyncio.to_thread(found.schemas.look_up, wanted)
+    return found
 
 
 def is_current(here: Gateway, name: str, topic_id: str) -> bool:

@@ -12,9 +12,11 @@ from jobs.outcome import JobOutcome
 from jobs.rewrite_commit import RewriteStep, rewrite
 from jobs.state import PartitionState, store_of
 from log_tables.cluster.cluster import Cluster
+from log_tables.columns.columns_tag import missing_schemas
 from log_tables.columns.declaration import Declaration
 from log_tables.counts import counted
 from log_tables.limits import REWRITTEN_FILES_MAX
+from log_tables.schemas.schema import SchemaLocation, Schemas
 from log_tables.segments.rewrite import RetypeTask, commit_retype, run_retype
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
@@ -28,6 +30,7 @@ class RetypeStep(RewriteStep):
     """Give `inputs` the declared `columns`."""
 
     columns: Declaration
+    schemas: SchemaLocation
 
     def __str__(self) -> str:
         return f"retype {self.place} to {counted(len(self.columns.columns), 'column')}"
@@ -60,7 +63,7 @@ def _of_table(
     columns = declared.held_by(table.declared.joined(declared))
     if not columns.columns:
         return
-    stale = (segment for segment in segments if segment.columns != columns.id)
+    stale = (segment for segment in segments if _is_stale(segment, columns, state.schemas))
     for inputs in batches(stale, lambda item: item.size, state.config.segment_bytes, files_max):
         yield RetypeStep(
             topic=state.topic,
@@ -70,7 +73,17 @@ def _of_table(
             inputs=inputs,
             columns=columns,
             compression=state.config.compression,
+            schemas=state.schemas.location,
         )
+
+
+def _is_stale(segment: Segment, columns: Declaration, schemas: Schemas) -> bool:
+    """Whether the columns of `segment` would be others now: they are of another declaration, or some values
+    had a schema that was not known.
+    """
+    if segment.declaration_id != columns.id:
+        return True
+    return any(schemas.known(each) is not None for each in missing_schemas(segment.columns))
 
 
 def run(engine: Engine, cluster: Cluster, steps: Sequence[RetypeStep]) -> Iterator[JobOutcome]:
@@ -88,5 +101,11 @@ def run(engine: Engine, cluster: Cluster, steps: Sequence[RetypeStep]) -> Iterat
 def _task(cluster: Cluster, step: RetypeStep) -> RetypeTask:
     store = store_of(cluster, step.remote)
     return RetypeTask(
-        store.url, dict(store.options), step.directory, step.inputs, step.columns, step.compression
+        store.url,
+        dict(store.options),
+        step.directory,
+        step.inputs,
+        step.columns,
+        step.compression,
+        step.schemas,
     )

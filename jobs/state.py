@@ -12,10 +12,12 @@ from log_tables.cluster.config import COMPACT, TopicConfig
 from log_tables.cluster.merge_plan import merge_debt
 from log_tables.cluster.topic import Topic, is_internal
 from log_tables.cluster.topic_fold import fold_partitions, fold_remote
+from log_tables.columns.columns_tag import missing_schemas
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, TopicDeleted, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, partition_directory
 from log_tables.partition.partition import Partition
 from log_tables.partition.remote import RemoteRoot, check_reaches
+from log_tables.schemas.schema import NO_SCHEMAS, SchemaId, Schemas
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
@@ -37,6 +39,7 @@ class PartitionState:
     has one, with `remote_checkpointed`; `unreachable` says why that could not be read. `tidied_ms` is when
     this process last tidied up its directory (milliseconds since 1970). `folded` is the offset up to which
     the table over the topic has the partition, `remote_folded` the same of the one in the remote root.
+    `schemas` are those that the values of the topic name.
     """
 
     topic: str
@@ -51,6 +54,7 @@ class PartitionState:
     tidied_ms: int | None = None
     folded: int = NOT_FOLDED
     remote_folded: int = NOT_FOLDED
+    schemas: Schemas = NO_SCHEMAS
 
     @property
     def rewritable(self) -> tuple[Segment, ...]:
@@ -272,15 +276,18 @@ def _look_at_both(
 def _look(
     cluster: Cluster, topic: str, partition: int, tidied: Mapping[str, int]
 ) -> PartitionState | UnreadablePartition | None:
+    schemas: Schemas = NO_SCHEMAS
     try:
         if topic == CLUSTER_METADATA:
             log, config = cluster.metadata_log.partition, _COMPACTED
         else:
             found = cluster.topic(topic)
             log, config = found.partition(partition), found.config
+            schemas = found.schemas
         log.refresh(wait=True)
         log.prune()
         table = log.table
+        schemas.look_up(_missing(log.snapshot, schemas))
         checkpointed = table.find_checkpoint() if table.checkpoint_due() else table.checkpointed
     except UnknownTopic:
         return None
@@ -294,7 +301,14 @@ def _look(
         snapshot=log.snapshot,
         checkpointed=checkpointed,
         tidied_ms=tidied.get(log.directory),
+        schemas=schemas,
     )
+
+
+def _missing(snapshot: Snapshot, schemas: Schemas) -> set[SchemaId]:
+    """The ids of schemas that were not known when columns were made, and are not known yet."""
+    tags = {segment.columns for segment in snapshot.segments}
+    return {each for tag in tags for each in missing_schemas(tag) if schemas.known(each) is None}
 
 
 def _with_remote(cluster: Cluster, state: PartitionState) -> PartitionState:

@@ -185,9 +185,9 @@ async def _outcomes(split: _Split, request: ProduceRequest) -> list[AppendOutcom
     return [refused if isinstance(outcome, OffsetMismatch) else outcome for outcome in outcomes]
 
 
-def topic_state(topic: Topic) -> tuple[str, int, TopicConfig]:
+def topic_state(topic: Topic) -> tuple[str, int, TopicConfig, int]:
     """The state of a topic on which refusals depend."""
-    return topic.topic_id, topic.partition_count, topic.config
+    return topic.topic_id, topic.partition_count, topic.config, topic.schemas.version
 
 
 async def _append(split: _Split, request: ProduceRequest) -> list[AppendOutcome]:

@@ -266,7 +266,8 @@ def _refusal(topic: Topic, row: Row, now_us: int) -> LakelogError | None:
         return InvalidRecord(
             f"topic {topic.name!r} has no partition {row.partition}; use 0 to {topic.partition_count - 1}"
         )
-    rows = Rows([row.value], now_us if row.timestamp_ms is None else row.timestamp_ms * 1_000)
+    time_us = now_us if row.timestamp_ms is None else row.timestamp_ms * 1_000
+    rows = Rows([row.value], time_us, headers=[row.headers])
     for _, why in wrong_times(rows, topic, now_us):
         return InvalidTimestamp(why)
     for misfit in wrong_values(rows, topic):

@@ -18,15 +18,17 @@ from log_tables.limits import EXPANDED_MAX_BYTES, TYPED_AT_ONCE, TYPED_AT_ONCE_B
 from log_tables.record import binary_array, header_pairs
 from log_tables.schemas.decoded import Decoded, decoded
 from log_tables.schemas.decoder import Decoder
+from log_tables.schemas.framing import Headers
 from log_tables.schemas.schema import NO_SCHEMAS, SchemaId, Schemas
 
 
 class RecordColumns:
-    """Makes the columns of `declaration`, by `schemas` as they are known, and notes what was not known."""
+    """Makes the columns of `declaration`, by `schemas`, and notes which of them are not known. Blocking."""
 
     def __init__(self, declaration: Declaration, schemas: Schemas = NO_SCHEMAS) -> None:
         self.declaration, self._schemas = declaration, schemas
         self._missing: set[SchemaId] = set()
+        self._asked: set[SchemaId] = set()
 
     @property
     def tag(self) -> str:
@@ -76,6 +78,17 @@ class RecordColumns:
         for start in range(0, records.num_rows, TYPED_AT_ONCE):
             yield from self._decoded(records.slice(start, TYPED_AT_ONCE))
 
+    def _decode(self, value: bytes, headers: Headers) -> Decoded:
+        """`value` as JSON; a schema that is not known is asked for once."""
+        found = decoded(value, headers, self.declaration.encoding, self._schemas)
+        if found.missing is not None and found.missing not in self._asked:
+            self._asked.add(found.missing)
+            self._schemas.look_up([found.missing])
+            found = decoded(value, headers, self.declaration.encoding, self._schemas)
+        if found.missing is not None:
+            self._missing.add(found.missing)
+        return found
+
     def _decoded(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The columns of a few records, of as many at a time as have TYPED_AT_ONCE_BYTES of JSON."""
         waiting, size = list[Decoded | None](), 0
@@ -83,10 +96,8 @@ class RecordColumns:
         for value, pairs in zip(values, headers, strict=False):
             found = None
             if value is not None:
-                found = decoded(value, pairs, self.declaration.encoding, self._schemas)
+                found = self._decode(value, pairs)
                 size += len(found.json or b"")
-                if found.missing is not None:
-                    self._missing.add(found.missing)
             waiting.append(found)
             if size >= TYPED_AT_ONCE_BYTES:
                 yield _typed(waiting, self.declaration)

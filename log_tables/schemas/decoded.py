@@ -4,7 +4,6 @@ A value names its schema, or its topic has one for all. One that cannot be decod
 names the schema and the field, and no part of the value.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -106,17 +105,3 @@ def _message(value: bytes, frame: Framed, encoding: Encoding) -> tuple[tuple[int
     if frame.indexes is None:
         return message_indexes(value, frame.start)
     return message_indexes(frame.indexes or b"\0", 0)[0], frame.start
-
-
-def unknown_ids(
-    values: Sequence[bytes | None], headers: Sequence[Headers] | None, encoding: Encoding, schemas: Schemas
-) -> set[SchemaId]:
-    """The ids that `values` name and `schemas` does not know."""
-    if encoding.schema is not None or encoding.format in (Format.JSON, Format.JSON_SCHEMA):
-        return set()
-    found: set[SchemaId] = set()
-    for row, value in enumerate(values):
-        frame = None if value is None else framed(value, () if headers is None else headers[row])
-        if frame is not None:
-            found.add(frame.schema_id)
-    return {each for each in found if schemas.known(each) is None}

@@ -67,6 +67,20 @@ class Schemas(ABC):
         unknown, and nothing is raised.
         """
 
+    @property
+    def location(self) -> "SchemaLocation":
+        """Where another process finds them."""
+        return NOWHERE
+
+    def wanted(self) -> frozenset[SchemaId]:
+        """Ids that `known` was asked for in vain of late."""
+        return frozenset()
+
+    @property
+    def version(self) -> int:
+        """A number that grows when a schema becomes known."""
+        return 0
+
 
 @dataclass(frozen=True)
 class KnownSchemas(Schemas):
