@@ -9,7 +9,8 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.columns.declaration import Declaration
-from log_tables.columns.typed_values import typed_values, with_columns
+from log_tables.columns.record_columns import RecordColumns
+from log_tables.columns.typed_values import typed_values
 from log_tables.layout import VALUE
 from log_tables.limits import EXPANDED_MAX_BYTES, MIB
 from log_tables.partition.partition import Partition
@@ -46,7 +47,7 @@ def test_slices_have_the_columns_of_the_whole(
     records = batch.slice(skipped)
     if declaration.columns and values:
         whole = typed_values(records.column(VALUE), declaration)
-        slices = [*with_columns(records, declaration, most)]
+        slices = [*RecordColumns(declaration).beside(records, most)]
         joined = pa.concat_batches(slices)
         assert joined.select(declaration.schema.names).equals(whole)
         assert joined.select(records.schema.names).equals(records)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from log_tables.clock import ManualClock
 from log_tables.columns.declaration import Declaration, parse
-from log_tables.columns.typed_values import with_columns
+from log_tables.columns.record_columns import RecordColumns
 from log_tables.record import RECORD_SCHEMA
 from log_tables.segments import rewrite
 from log_tables.segments import segment as segments
@@ -24,7 +24,7 @@ def records(values: list[bytes | None], declaration: Declaration, base: int = 0)
     nulls = [pa.nulls(len(values), RECORD_SCHEMA.field(name).type) for name in ("key", "headers")]
     columns = [offsets, offsets.cast(RECORD_SCHEMA.field("timestamp").type), nulls[0]]
     columns += [pa.array(values, pa.binary()), nulls[1]]
-    return next(with_columns(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), declaration))
+    return next(RecordColumns(declaration).beside(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)))
 
 
 def digest(*batches: pa.RecordBatch) -> bytes:
