@@ -1,0 +1,1 @@
+"""Tests of log_tables/schemas."""
