@@ -521,6 +521,9 @@ struct."""
 WIDE_COLUMNS_BYTES = 4 * MIB
 """From so many bytes of such items on, the commits of a process make columns one after the other."""
 
+SAME_SCHEMA_MIN = 32
+"""Values of one schema from which on they are read a field at a time."""
+
 SCHEMA_TEXT_MAX_CHARS = 1_048_576
 MISSING_SCHEMAS_MAX = 16
 """Ids of schemas that were not known that the tag of a segment names."""

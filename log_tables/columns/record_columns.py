@@ -16,10 +16,12 @@ from log_tables.columns.typed_values import joined, typed_parts, typed_values
 from log_tables.layout import HEADERS, VALUE
 from log_tables.limits import EXPANDED_MAX_BYTES, TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES, WIDE_COLUMNS_BYTES
 from log_tables.record import binary_array, header_pairs
+from log_tables.schemas.avro_columns import columns_of
 from log_tables.schemas.decoded import Decoded, decoded
-from log_tables.schemas.decoder import Decoder
+from log_tables.schemas.decoder import Decoder, decoder_of
 from log_tables.schemas.framing import Headers
-from log_tables.schemas.schema import NO_SCHEMAS, SchemaId, Schemas
+from log_tables.schemas.same_schema import SameSchema, same_schema
+from log_tables.schemas.schema import NO_SCHEMAS, SchemaId, SchemaKind, Schemas
 
 
 class RecordColumns:
@@ -76,7 +78,53 @@ class RecordColumns:
             yield from typed_parts(records.column(VALUE), self.declaration)
             return
         for start in range(0, records.num_rows, TYPED_AT_ONCE):
-            yield from self._decoded(records.slice(start, TYPED_AT_ONCE))
+            part = records.slice(start, TYPED_AT_ONCE)
+            at_once = self._at_once(part)
+            yield from self._decoded(part) if at_once is None else [at_once]
+
+    def _at_once(self, records: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The columns of a few records, if most of them are made a field at a time; None if not."""
+        groups = same_schema(records, self.declaration.encoding) if self.declaration.columns else []
+        made = [(rows, found) for group in groups for rows, found in self._columns_of(group)]
+        if not made:
+            return None
+        left = np.ones(records.num_rows, bool)
+        for rows, _ in made:
+            left[rows] = False
+        rest = np.flatnonzero(left)
+        if len(rest):
+            others = records.take(pa.array(rest))
+            made.append((rest, joined([*self._decoded(others)])))
+        if len(made) == 1:
+            return made[0][1]
+        order = np.argsort(np.concatenate([rows for rows, _ in made]))
+        return pa.concat_batches([batch for _, batch in made]).take(pa.array(order))
+
+    def _columns_of(self, group: SameSchema) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+        """(The rows, the columns) of those values of `group` that are made a field at a time."""
+        schema = self.declaration.encoding.schema or self._schemas.known(group.schema_id)
+        decoder = None if schema is None or schema.kind is not SchemaKind.AVRO else decoder_of(schema)
+        if schema is None or not isinstance(decoder, Decoder):
+            return
+        columns = resolved(self.declaration, decoder).columns
+        wanted = {column.steps: column.type for column in columns}
+        if any(wanted[column.steps] != column.type for column in columns):
+            return
+        found = columns_of(schema, wanted, group.data, group.begins, group.ends)
+        if found is None:
+            return
+        arrays, bad = found
+        errors = pa.nulls(len(bad), pa.string())
+        made = pa.RecordBatch.from_arrays(
+            [errors, *(arrays[column.steps] for column in columns)], schema=self.declaration.schema
+        )
+        if bad.any():
+            good = np.flatnonzero(~bad)
+            made, rows = made.take(pa.array(good)), group.rows[good]
+        else:
+            rows = group.rows
+        if len(rows):
+            yield rows, made
 
     def _decode(self, value: bytes, headers: Headers) -> Decoded:
         """`value` as JSON; a schema that is not known is asked for once."""
