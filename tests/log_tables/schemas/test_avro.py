@@ -11,10 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from log_tables.columns.declaration import Declaration, parse
+from log_tables.columns.misfit import misfits
+from log_tables.rows import Rows
 from log_tables.schemas import avro
-from log_tables.schemas.schema import InvalidSchema, Schema, SchemaKind, Undecodable
+from log_tables.schemas.decoded import Encoding, Format
+from log_tables.schemas.decoded import decoded as decode
+from log_tables.schemas.framing import prefixed
+from log_tables.schemas.schema import InvalidSchema, KnownSchemas, Schema, SchemaKind, Undecodable
 from log_tables.schemas.varint import to_zigzag, zigzag
 from tests.kit.avro_values import records, schema_of, written
+from tests.log_tables.columns.test_fit import table
 
 
 def decoded(kind: object, value: bytes) -> Any:
@@ -122,6 +129,18 @@ LIST = {
     "name": "list",
     "fields": [{"name": "v", "type": "long"}, {"name": "next", "type": ["null", "list"], "default": None}],
 }
+
+
+@pytest.mark.parametrize(("kind", "data", "shown", "fitting"), table("type of the field a"))
+def test_a_type_has_the_json_that_the_page_says(kind: str, data: str, shown: str, fitting: str) -> None:
+    field = json.loads(kind.strip("`"))
+    value = prefixed(1, bytes.fromhex("" if data == "no bytes" else data.strip("`")))
+    schemas = KnownSchemas({1: schema_of(record(a=field))})
+    found = decode(value, (), Encoding(Format.AVRO), schemas)
+    assert found.json is not None
+    assert json.loads(found.json) == {"a": json.loads(shown.strip("`"))}
+    declaration = Declaration(parse(f"a {fitting.strip('`')}").columns, Encoding(Format.AVRO))
+    assert [*misfits(Rows([value], 0), declaration, schemas)] == []
 
 
 def test_a_type_within_itself_is_the_text_of_its_json() -> None:
