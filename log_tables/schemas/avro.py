@@ -28,6 +28,9 @@ from log_tables.schemas.varint import zigzag
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _DURATION = struct.Struct("<III")
+_WITHOUT_BYTES_MAX = 1_000
+"""Items of a block that take no bytes."""
+
 _ENTRY_BYTES = 16
 """About what an item takes besides its bytes in the value."""
 
@@ -272,7 +275,7 @@ def _blocks(data: bytes, at: int, least: int) -> tuple[int, int]:
     if count < 0:  # the size of the block follows
         count = -count
         _, at = zigzag(data, at)
-    if count > (len(data) - at) // max(least, 1):
+    if count > ((len(data) - at) // least if least else _WITHOUT_BYTES_MAX):
         raise Undecodable(f"has {count} items in {len(data) - at} bytes")
     return count, at
 

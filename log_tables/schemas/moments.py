@@ -4,11 +4,13 @@ A date or a time that no calendar text has, before the year 1 or after 9999, sta
 """
 
 import math
-from datetime import date, datetime, timedelta
+import re
+from datetime import date, datetime, time, timedelta
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (a zone is written, not computed)
 _FIRST_DAY, _DAYS = _EPOCH.toordinal(), date.max.toordinal()
 _DAY_S = 24 * 60 * 60
+_FRACTION = re.compile(r"\.([0-9]{1,9})(?=$|[Zz+-])")
 _FIRST_S = (datetime(1, 1, 1) - _EPOCH) // timedelta(seconds=1)  # noqa: DTZ001
 _LAST_S = (datetime(9999, 12, 31, 23, 59, 59) - _EPOCH) // timedelta(seconds=1)  # noqa: DTZ001
 
@@ -46,6 +48,43 @@ def time_text(number: int, digits: int) -> str | int:
 def duration_text(months: int, days: int, milliseconds: int) -> str:
     """`P1M2DT3.004S`, as ISO 8601 has it."""
     return f"P{months}M{days}DT{milliseconds // 1000}.{milliseconds % 1000:03d}S"
+
+
+def days_of(text: str) -> int | None:
+    """The days since 1970 of a date `2013-01-31`; None for any other text."""
+    try:
+        return date.fromisoformat(text).toordinal() - _FIRST_DAY
+    except ValueError:
+        return None
+
+
+def time_of(text: str, digits: int) -> int | None:
+    """The units of 10 ** -`digits` seconds since midnight of `05:00:00.123`; None for any other text."""
+    rest = _FRACTION.sub("", text)
+    try:
+        at = time.fromisoformat(rest)
+    except ValueError:
+        return None
+    seconds = at.hour * 3600 + at.minute * 60 + at.second
+    return None if at.tzinfo else seconds * 10**digits + _fraction(text, digits)
+
+
+def instant_of(text: str, digits: int) -> int | None:
+    """The units of 10 ** -`digits` seconds since 1970 of `2013-01-31T05:00:00.123Z`, which is UTC without a
+    zone; None for any other text. More digits are cut off.
+    """
+    try:
+        at = datetime.fromisoformat(_FRACTION.sub("", text))
+    except ValueError:
+        return None
+    seconds = (at.replace(tzinfo=None) - (at.utcoffset() or timedelta()) - _EPOCH) // timedelta(seconds=1)
+    return int(seconds * 10**digits) + _fraction(text, digits)
+
+
+def _fraction(text: str, digits: int) -> int:
+    """The fraction of a second in `text`, in units of 10 ** -`digits`."""
+    found = _FRACTION.search(text)
+    return int(found[1].ljust(9, "0")[:digits] or "0") if found else 0
 
 
 def real(number: float) -> float | str:

@@ -54,6 +54,10 @@ class Undecodable(Exception):
         return f"/{'/'.join(self.path)} {self.reason}" if self.path else f"the value {self.reason}"
 
 
+class Unencodable(Undecodable):
+    """Some JSON is no value of a schema; `path` leads to the field."""
+
+
 class Schemas(ABC):
     """Where schemas are found by their ids. Thread-safe."""
 

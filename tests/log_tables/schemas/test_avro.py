@@ -15,10 +15,18 @@ from log_tables.columns.declaration import Declaration, parse
 from log_tables.columns.misfit import misfits
 from log_tables.rows import Rows
 from log_tables.schemas import avro
+from log_tables.schemas.avro_writer import from_json
 from log_tables.schemas.decoded import Encoding, Format
 from log_tables.schemas.decoded import decoded as decode
 from log_tables.schemas.framing import prefixed
-from log_tables.schemas.schema import InvalidSchema, KnownSchemas, Schema, SchemaKind, Undecodable
+from log_tables.schemas.schema import (
+    InvalidSchema,
+    KnownSchemas,
+    Schema,
+    SchemaKind,
+    Undecodable,
+    Unencodable,
+)
 from log_tables.schemas.varint import to_zigzag, zigzag
 from tests.kit.avro_values import records, schema_of, written
 from tests.log_tables.columns.test_fit import table
@@ -201,3 +209,40 @@ def test_a_pointer_follows_aliases() -> None:
 def test_numbers_that_json_has_not_are_words() -> None:
     for number, word in ((math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")):
         assert decoded(record(a="double"), written(record(a="double"), {"a": number})) == {"a": word}
+
+
+@given(st.data())
+def test_the_json_of_a_value_is_written_as_that_value(data: st.DataObject) -> None:
+    kind = data.draw(records())
+    value = written(kind.type, data.draw(kind.values)[0])
+    shown = decoded(kind.type, value)
+    again = from_json(schema_of(kind.type))(shown)
+    assert decoded(kind.type, again) == shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "why"),
+    [
+        (record(a="long"), {}, "/a is missing"),
+        (record(a="long"), {"a": 1, "b": 2}, "/b is no field of the schema"),
+        (record(a="long"), {"a": "1"}, "/a is no whole number"),
+        (record(a="long"), {"a": True}, "/a is no whole number"),
+        (record(a="string"), {"a": 1}, "/a is no text"),
+        (record(a="bytes"), {"a": "?"}, "/a is no text in base64"),
+        (record(a=["null", "long", "string"]), {"a": 1}, "/a is a union of several types"),
+        (record(a={"type": "int", "logicalType": "date"}), {"a": "today"}, "/a is no date"),
+        (record(a={"type": "array", "items": "long"}), {"a": {}}, "/a is no array"),
+        (record(a={"type": "enum", "name": "e", "symbols": ["x"]}), {"a": "y"}, "the value is no value of"),
+        (record(a="long"), [], "the value is no object"),
+    ],
+)
+def test_json_that_is_no_value_of_a_schema_is_refused(kind: object, value: object, why: str) -> None:
+    with pytest.raises(Unencodable) as raised:
+        from_json(schema_of(kind))(value)
+    assert str(raised.value).startswith(why)
+
+
+def test_avros_own_json_is_written_too() -> None:
+    kind = record(a="bytes", b=["null", "string"], c={"type": "int", "logicalType": "date"})
+    found = from_json(schema_of(kind), of_avro=True)({"a": "\xff", "b": {"string": "x"}, "c": 1})
+    assert decoded(kind, found) == {"a": "/w==", "b": "x", "c": "1970-01-02"}
