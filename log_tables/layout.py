@@ -13,6 +13,10 @@ AUDIT = "__audit"
 STAGING = "staging"
 BROKERS = "brokers"
 
+SCHEMAS = "schemas"
+SCHEMA_FILES = f"{SCHEMAS}/files"
+"""The directory of the schemas that an operator put there, beside those of registries."""
+
 CREDENTIALS = "credentials"
 """The directory that no reader of the root needs to see, and that a policy of a bucket can keep from them."""
 
@@ -162,6 +166,11 @@ def staging_seal(path: str) -> str | None:
     """The seal in the path of a staged file; None for any other path."""
     match = _STAGED.fullmatch(path)
     return match[1] if match else None
+
+
+def schema_directory(digest: str) -> str:
+    """The directory of the schemas of one registry; `digest` is 16 hexadecimal digits that stand for it."""
+    return f"{SCHEMAS}/{digest}"
 
 
 def broker_path(broker_id: int) -> str:

@@ -528,6 +528,30 @@ SCHEMA_TEXT_MAX_CHARS = 1_048_576
 MISSING_SCHEMAS_MAX = 16
 """Ids of schemas that were not known that the tag of a segment names."""
 
+SCHEMA_REFERENCES_MAX = 1_000
+SCHEMA_DEPTH_MAX = 64
+"""Schemas that one schema refers to, and how deep: those of large companies have some 100."""
+
+SCHEMAS_MAX = 200_000
+SCHEMAS_TEXT_MAX_CHARS = 256 * MIB
+"""Schemas of one source in memory: whoever writes to the topic of a registry could add them for ever."""
+
+LOOK_UPS_BURST = 20
+LOOK_UPS_PER_S = 1.0
+ROOT_LOOK_UPS_BURST = 1_000
+ROOT_LOOK_UPS_PER_S = 20.0
+LOOK_UP_AGAIN_S = 1.0
+LOOK_UPS_NOTED_MAX = 10_000
+"""How often a source of schemas is asked for ids that are not known: at once, each second, the same two for
+objects of the root, each id; and the ids of which it is known when they were asked for."""
+
+REGISTRY_TIMEOUT_S = 2.0
+REGISTRY_PAUSE_S, REGISTRY_PAUSE_MAX_S = 1.0, 10.0
+REGISTRY_ANSWER_MAX_BYTES = 8 * MIB
+REGISTRY_AT_ONCE = 8
+"""How long a registry may take, how long one that does not answer is left alone at first and in the end, and
+the size of an answer, and requests at once."""
+
 TYPED_AT_ONCE = 1_024
 TYPED_AT_ONCE_BYTES = 1 * MIB
 """Values of which columns are made at once, and their bytes: other threads wait for a few milliseconds."""

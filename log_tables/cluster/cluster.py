@@ -5,17 +5,20 @@ current one (`with_current_topic`).
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import MetadataLog, TopicRecord, open_log
+from log_tables.cluster.registry_topic import Follow
+from log_tables.cluster.schema_sources import RootSchemas, SchemaSources
 from log_tables.cluster.topic import Topic, is_internal
 from log_tables.errors import (
     CorruptLog,
     Damaged,
+    InvalidConfig,
     LakelogError,
     ObjectMissing,
     TopicDeleted,
@@ -29,6 +32,9 @@ from log_tables.layout import (
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.partition.remote import RemoteRoot
+from log_tables.schemas.registry_client import RegistryAccess
+from log_tables.schemas.schema import NOWHERE, SchemaLocation, Schemas
+from log_tables.schemas.source import topic_of
 from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.store import Store, open_store
 from log_tables.table.delta_log import topic_deleted
@@ -40,7 +46,14 @@ Result = TypeVar("Result")
 class Cluster:
     """The topics of one root. Thread-safe; blocking."""
 
-    def __init__(self, store: Store, clock: Clock, url: str, log: Partition) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        url: str,
+        log: Partition,
+        registries: Iterable[RegistryAccess] = (),
+    ) -> None:
         self.store, self.clock, self.url = store, clock, url
         self.metadata_log = MetadataLog(log, url, self._follow)
         self._cache = SegmentCache()
@@ -50,16 +63,25 @@ class Cluster:
         # By topic name, the newest deleted incarnation of which this process has ended every table.
         self.ended: dict[str, int] = {}
         self._remote: RemoteRoot | None = None
+        self.schema_sources = SchemaSources(store, clock, self._follow_one, registries)
 
     @classmethod
-    def open(cls, store: Store, clock: Clock | None = None, url: str = "", create: bool = True) -> "Cluster":
+    def open(
+        cls,
+        store: Store,
+        clock: Clock | None = None,
+        url: str = "",
+        create: bool = True,
+        registries: Iterable[RegistryAccess] = (),
+    ) -> "Cluster":
         """The cluster at `store`'s root; an empty root becomes a cluster unless `create` is false.
 
-        `url` is the URL of this process, for its claims. Raises InvalidArgument when there is no cluster to
-        open, CorruptLog when there are topics and no metadata log.
+        `url` is the URL of this process, for its claims; it asks no registry of schemas but `registries`.
+        Raises InvalidArgument when there is no cluster to open, CorruptLog when there are topics and no
+        metadata log.
         """
         clock = clock or SystemClock()
-        cluster = cls(store, clock, url, open_log(store, clock, create))
+        cluster = cls(store, clock, url, open_log(store, clock, create), registries)
         cluster.refresh()
         return cluster
 
@@ -176,7 +198,26 @@ class Cluster:
             record.incarnation,
             record.partitions,
             TopicConfig(record.configs),
+            self.schemas,
         )
+
+    def schemas(self, source: str) -> Schemas:
+        """The schemas of `source`, in the form of the setting `value.columns.schemas`; one object for each
+        source. No I/O.
+        """
+        return self.schema_sources.of(source)
+
+    def schema_location(self, source: str) -> SchemaLocation:
+        """Where a task in another process finds them. Raises UnknownTopic, InvalidConfig."""
+        if not source:
+            return NOWHERE
+        name, options = topic_of(source), tuple(self.store.options.items())
+        directory = "" if name is None else _only_partition(self.topic(name)).directory
+        return RootSchemas(self.store.url, options, source, directory)
+
+    def _follow_one(self, name: str) -> Follow:
+        """How the topic `name` is followed, which has one partition and may be made again."""
+        return lambda act: self.with_current_topic(name, lambda topic: act(_only_partition(topic)))
 
     def _open_partition(self, name: str, topic_id: str, directory: str, config: PartitionConfig) -> Partition:
         """Raises TopicDeleted if there is no table because the topic was deleted, otherwise ObjectMissing."""
@@ -211,6 +252,16 @@ class Cluster:
         if found is None:
             raise UnknownTopic(f"there is no topic {name!r}; check its name, or create it")
         return found
+
+
+def _only_partition(topic: Topic) -> Partition:
+    """Raises InvalidConfig if there are several: a registry keeps its schemas in order."""
+    if topic.partition_count != 1:
+        raise InvalidConfig(
+            f"topic {topic.name} has {topic.partition_count} partitions, and a registry keeps its schemas in "
+            "a topic of one; name that in value.columns.schemas"
+        )
+    return topic.partition(0)
 
 
 def contradicted(error: TopicDeleted) -> CorruptLog:

@@ -1,4 +1,4 @@
-"""An internal log of records by key, of which the newest of each key counts.
+"""A log of records by key, of which the newest of each key counts: one that is followed, or changed too.
 
 It is a partition like any other. Every change is one conditional append, so concurrent processes take turns.
 """
@@ -13,6 +13,7 @@ from log_tables.errors import NotLeader, ObjectMissing, OffsetMismatch, StoreUna
 from log_tables.layout import commit_path
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_MAX_S, METADATA_PAUSE_S
 from log_tables.partition.partition import AppendRequest, Partition
+from log_tables.partition.reader import PartitionReader
 from log_tables.record import Record, input_batch, to_records
 from log_tables.store.store import Store
 
@@ -20,14 +21,11 @@ WRITERS_RACE = Backoff(METADATA_PAUSE_S, max_s=METADATA_PAUSE_MAX_S)
 """The pauses of processes that append to one internal topic at the same time."""
 
 
-class KeyedLog(ABC):
+class FollowedLog(ABC):
     """The content of such a log as last refreshed. Thread-safe; blocking."""
 
-    def __init__(self, partition: Partition, url: str) -> None:
-        """`url` is the URL of this process, for its claims."""
+    def __init__(self, partition: PartitionReader) -> None:
         self.partition = partition
-        self._url = url
-        self._clock = partition.clock
         self._lock = threading.RLock()
         self._next = self._cleaned = 0
 
@@ -62,6 +60,32 @@ class KeyedLog(ABC):
                 self._read(record)
         self._next = 0 if begin < log.snapshot.cleaned != self._cleaned else plan.end
 
+    @abstractmethod
+    def _begin(self) -> None:
+        """Forget what was read: the log is read from its start."""
+
+    @abstractmethod
+    def _read(self, record: Record) -> None:
+        """Take the next record. Raises CorruptLog."""
+
+    @abstractmethod
+    def _publish(self) -> None:
+        """Show what was read, as values that do not change: readers take no lock, as this one is held while
+        the store is asked.
+        """
+
+
+class KeyedLog(FollowedLog):
+    """An internal log, which this process may change."""
+
+    partition: Partition
+
+    def __init__(self, partition: Partition, url: str) -> None:
+        """`url` is the URL of this process, for its claims."""
+        super().__init__(partition)
+        self._url = url
+        self._clock = partition.clock
+
     def make_durable(self) -> None:
         """Make all records that were read here durable, before an action relies on them.
 
@@ -80,20 +104,6 @@ class KeyedLog(ABC):
             raise StoreUnavailable(
                 f"{log.directory} is no longer under the root; check that the root is mounted"
             ) from None
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Forget what was read: the log is read from its start."""
-
-    @abstractmethod
-    def _read(self, record: Record) -> None:
-        """Take the next record. Raises CorruptLog."""
-
-    @abstractmethod
-    def _publish(self) -> None:
-        """Show what was read, as values that do not change: readers take no lock, as this one is held while
-        the store is asked.
-        """
 
     def _change(self, what: str, decide: Callable[[], Sequence[Record]]) -> None:
         """Append what `decide` makes of the newest records, as one commit; repeated when another process was

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from log_tables.columns.declaration import parse
 from log_tables.errors import InvalidConfig
 from log_tables.limits import MIB, SCHEMA_TEXT_MAX_CHARS
+from log_tables.schemas.source import check_source
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _RATIO = re.compile(r"0(\.[0-9]{1,15})?|1(\.0{1,15})?")
-_SOURCE = re.compile(r"|files|topic:[a-zA-Z0-9._-]{1,249}|https?://[^\s@?#]{1,2000}")
 _REPLICAS = re.compile(r"|\*|[0-9]{1,10}:[0-9]{1,10}(,[0-9]{1,10}:[0-9]{1,10})*")
 
 
@@ -80,11 +80,10 @@ class SchemaSource(Setting):
     """A setting that says where schemas are found by their ids."""
 
     def check(self, value: str) -> None:
-        if not _SOURCE.fullmatch(value):
-            raise InvalidConfig(
-                f"{self.name}={value[:100]!r} is no place of schemas; use topic:NAME, the URL of a "
-                "registry, or files"
-            )
+        try:
+            check_source(value)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{self.name}: {error.message}") from None
 
 
 class ListSetting(Setting):
