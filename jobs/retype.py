@@ -16,7 +16,7 @@ from log_tables.columns.columns_tag import missing_schemas
 from log_tables.columns.declaration import Declaration
 from log_tables.counts import counted
 from log_tables.limits import REWRITTEN_FILES_MAX
-from log_tables.schemas.schema import SchemaLocation, Schemas
+from log_tables.schemas.schema import Schemas
 from log_tables.segments.rewrite import RetypeTask, commit_retype, run_retype
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
@@ -30,7 +30,6 @@ class RetypeStep(RewriteStep):
     """Give `inputs` the declared `columns`."""
 
     columns: Declaration
-    schemas: SchemaLocation
 
     def __str__(self) -> str:
         return f"retype {self.place} to {counted(len(self.columns.columns), 'column')}"
@@ -73,7 +72,6 @@ def _of_table(
             inputs=inputs,
             columns=columns,
             compression=state.config.compression,
-            schemas=state.schemas.location,
         )
 
 
@@ -100,6 +98,7 @@ def run(engine: Engine, cluster: Cluster, steps: Sequence[RetypeStep]) -> Iterat
 
 def _task(cluster: Cluster, step: RetypeStep) -> RetypeTask:
     store = store_of(cluster, step.remote)
+    source = cluster.topic(step.topic).config.schema_source
     return RetypeTask(
         store.url,
         dict(store.options),
@@ -107,5 +106,5 @@ def _task(cluster: Cluster, step: RetypeStep) -> RetypeTask:
         step.inputs,
         step.columns,
         step.compression,
-        step.schemas,
+        cluster.schema_location(source),
     )

@@ -525,6 +525,9 @@ SAME_SCHEMA_MIN = 32
 """Values of one schema from which on they are read a field at a time."""
 
 SCHEMA_TEXT_MAX_CHARS = 1_048_576
+WANTED_SCHEMAS_MAX = 100
+"""Ids of schemas that are not known, which a refusal waits for."""
+
 MISSING_SCHEMAS_MAX = 16
 """Ids of schemas that were not known that the tag of a segment names."""
 

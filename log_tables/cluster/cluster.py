@@ -33,7 +33,7 @@ from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.partition.remote import RemoteRoot
 from log_tables.schemas.registry_client import RegistryAccess
-from log_tables.schemas.schema import NOWHERE, SchemaLocation, Schemas
+from log_tables.schemas.schema import NOWHERE, NotedSchemas, SchemaLocation
 from log_tables.schemas.source import topic_of
 from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.store import Store, open_store
@@ -201,7 +201,7 @@ class Cluster:
             self.schemas,
         )
 
-    def schemas(self, source: str) -> Schemas:
+    def schemas(self, source: str) -> NotedSchemas:
         """The schemas of `source`, in the form of the setting `value.columns.schemas`; one object for each
         source. No I/O.
         """

@@ -13,7 +13,7 @@ from log_tables.cluster.url_registry import UrlRegistry
 from log_tables.partition.reader import PartitionReader
 from log_tables.schemas.registry import Registry
 from log_tables.schemas.registry_client import RegistryAccess, RegistryClient
-from log_tables.schemas.schema import NO_SCHEMAS, SchemaLocation, Schemas
+from log_tables.schemas.schema import NO_SCHEMAS, NotedSchemas, SchemaLocation, Schemas
 from log_tables.schemas.source import is_url, one_url, topic_of
 from log_tables.store.store import Store, open_store
 
@@ -33,10 +33,14 @@ class SchemaSources:
         self._access = {one_url(each.url): each for each in registries}
         self._lock = threading.Lock()
         self._made: dict[str, Registry] = {}
+        self._noted: dict[str, NotedSchemas] = {}
 
-    def of(self, source: str) -> Schemas:
+    def of(self, source: str) -> NotedSchemas:
         """The schemas of `source`, in the form of the setting; none of an empty one. No I/O."""
-        return self.registry(source) or NO_SCHEMAS
+        found = self._noted.get(source)
+        if found is None:
+            found = self._noted.setdefault(source, NotedSchemas(self.registry(source) or NO_SCHEMAS))
+        return found
 
     def registry(self, source: str) -> Registry | None:
         """The same, with its subjects; None of an empty source."""

@@ -18,7 +18,7 @@ from log_tables.layout import (
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
-from log_tables.schemas.schema import NO_SCHEMAS, Schemas
+from log_tables.schemas.schema import NO_SCHEMAS, NotedSchemas
 from log_tables.topic_table.topic_table import TopicTable
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -86,7 +86,7 @@ class Topic:
         incarnation: int,
         partition_count: int,
         config: TopicConfig,
-        schemas: Callable[[str], Schemas] = lambda _: NO_SCHEMAS,
+        schemas: Callable[[str], NotedSchemas] = lambda _: NotedSchemas(NO_SCHEMAS),
     ) -> None:
         self._open_partition, self._open_table, self._schemas = open_partition, open_table, schemas
         self.name, self.topic_id, self.incarnation = name, topic_id, incarnation
@@ -104,7 +104,7 @@ class Topic:
         return topic_directory(self.name, self.incarnation)
 
     @property
-    def schemas(self) -> Schemas:
+    def schemas(self) -> NotedSchemas:
         """The schemas that its values name."""
         return self._schemas(self.config.schema_source)
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from log_tables.limits import WANTED_SCHEMAS_MAX
+
 SchemaId = int | str
 
 
@@ -71,20 +73,6 @@ class Schemas(ABC):
         unknown, and nothing is raised.
         """
 
-    @property
-    def location(self) -> "SchemaLocation":
-        """Where another process finds them."""
-        return NOWHERE
-
-    def wanted(self) -> frozenset[SchemaId]:
-        """Ids that `known` was asked for in vain of late."""
-        return frozenset()
-
-    @property
-    def version(self) -> int:
-        """A number that grows when a schema becomes known."""
-        return 0
-
 
 @dataclass(frozen=True)
 class KnownSchemas(Schemas):
@@ -97,6 +85,33 @@ class KnownSchemas(Schemas):
 
     def look_up(self, ids: Iterable[SchemaId]) -> None:
         del ids
+
+
+class NotedSchemas(Schemas):
+    """`found`, of which is noted what was asked for in vain, so that it can be looked up before a refusal."""
+
+    def __init__(self, found: Schemas) -> None:
+        self._found = found
+        self._wanted: dict[SchemaId, None] = {}
+        self.version = 0
+        """It grows when a schema that was looked up is known."""
+
+    def known(self, schema_id: SchemaId) -> Schema | None:
+        schema = self._found.known(schema_id)
+        if schema is None and len(self._wanted) < WANTED_SCHEMAS_MAX:
+            self._wanted[schema_id] = None
+        return schema
+
+    def look_up(self, ids: Iterable[SchemaId]) -> None:
+        asked = [*ids]
+        self._found.look_up(asked)
+        for schema_id in asked:
+            self._wanted.pop(schema_id, None)
+            self.version += self._found.known(schema_id) is not None
+
+    def wanted(self) -> list[SchemaId]:
+        """Ids that `known` was asked for in vain since they were looked up; WANTED_SCHEMAS_MAX at most."""
+        return [*self._wanted]
 
 
 NO_SCHEMAS = KnownSchemas()
