@@ -45,3 +45,8 @@ def format_of(tag: str) -> Format | None:
         return Format(parts[1]) if len(parts) > 1 else Format.JSON
     except ValueError:
         return None
+
+
+def has_schema(tag: str) -> bool:
+    """Whether all values of the segment had one schema, which they did not name."""
+    return declaration_id(tag).count(_PART) > 1

@@ -8,11 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
+from log_tables.clock import SystemClock
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import TopicRecord
+from log_tables.cluster.registry_topic import Follow
 from log_tables.cluster.root_location import check_finished, check_format, check_not_old
+from log_tables.cluster.schema_sources import SchemaSources
 from log_tables.cluster.topic import is_internal
 from log_tables.columns.declaration import Declaration
-from log_tables.errors import CorruptLog, InvalidArgument, LakelogError
+from log_tables.errors import CorruptLog, InvalidArgument, LakelogError, UnknownTopic
 from log_tables.layout import (
     AUDIT,
     CONSUMER_OFFSETS,
@@ -25,8 +29,10 @@ from log_tables.layout import (
     segment_base_offset,
     topic_directory,
 )
+from log_tables.partition.reader import PartitionReader
 from log_tables.record import Record
 from log_tables.root.access_history import CredentialHistory, check_events
+from log_tables.root.column_replay import ValueSchemas
 from log_tables.root.fold_replay import check_fold, check_remote_fold
 from log_tables.root.group_history import GroupHistory, GroupProducers, States, misused, producers_of, shared
 from log_tables.root.group_replay import GroupReplay, records
@@ -65,13 +71,15 @@ class PartitionReport:
 class Report:
     """The result for a root, which is sound when `problems` is empty.
 
-    `doubts` are about what may be right, or wrong. `deep` says whether declared columns are derived again.
+    `doubts` are about what may be right, or wrong. `deep` says whether declared columns are derived again, by
+    `schemas` of the topics whose partitions are at some directories.
     """
 
     partitions: list[PartitionReport] = field(default_factory=list)
     root_problems: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     deep: bool = False
+    schemas: Mapping[str, ValueSchemas] = field(default_factory=dict, repr=False)
 
     @property
     def problems(self) -> list[str]:
@@ -114,6 +122,7 @@ def check(store: Store, deep: bool = False) -> Report:
         for topic in topics
         for partition in range(topic.partitions)
     }
+    report.schemas = _schemas(store, history, places)
     groups = [each for each in places if each.startswith(f"{topic_directory(CONSUMER_OFFSETS)}/")]
     staged = _staged(store, groups)
     for directory, (topic, number) in places.items():
@@ -159,14 +168,41 @@ def check_topic(store: Store, name: str, partition: int | None = None, deep: boo
             f"topic {name} has no partition {partition}; it has 0 to {topic.partitions - 1}"
         )
     remote = _remote_store(store, named, report)
-    for number in range(topic.partitions) if partition is None else (partition,):
-        directory = partition_directory(topic_directory(topic.name, topic.incarnation), number)
+    numbers = range(topic.partitions) if partition is None else (partition,)
+    places = {
+        partition_directory(topic_directory(topic.name, topic.incarnation), number): (topic, number)
+        for number in numbers
+    }
+    report.schemas = _schemas(store, history, places)
+    for directory in places:
         here = _checked(store, directory, report)
         if here is not None and remote is not None:
             _check_remote(remote, directory, here, named.metadata.id, report)
     if partition is None and not is_internal(topic.name):
         report.root_problems += _check_folds(store, remote, topic, history, named)
     return report
+
+
+def _schemas(
+    store: Store, history: TopicHistory, places: Mapping[str, tuple[TopicRecord, int]]
+) -> dict[str, ValueSchemas]:
+    """The schemas of the values in each of `places`, as they can be read in the root."""
+
+    def follow(name: str) -> Follow:
+        topic = history.latest.get(name)
+        if topic is None or not topic.live:
+            raise UnknownTopic(f"there is no topic {name!r}, of which other topics have their schemas")
+        directory = partition_directory(topic_directory(name, topic.incarnation), 0)
+        partition = PartitionReader(store, directory, SystemClock())
+        return lambda act: act(partition)
+
+    sources = SchemaSources(store, SystemClock(), follow)
+    found = {}
+    for directory, (topic, _) in places.items():
+        with suppress(LakelogError):  # the check of the topic says so
+            config = TopicConfig(topic.configs)
+            found[directory] = ValueSchemas(sources.of(config.schema_source), config.encoding.schema)
+    return found
 
 
 def _now(store: Store, before: TopicHistory) -> TopicHistory:
@@ -405,14 +441,14 @@ def _checked(store: Store, directory: str, report: Report) -> Snapshot | None:
     """
     found = PartitionReport(directory)
     report.partitions.append(found)
-    snapshot = _check_table(store, directory, found, report.deep)
+    snapshot = _check_table(store, directory, found, report)
     if snapshot is not None:
         begin = max(snapshot.log_start, snapshot.cleaned, snapshot.tiered)
         found.problems += gaps(snapshot, begin, snapshot.high_watermark)
     return snapshot
 
 
-def _check_table(store: Store, directory: str, report: PartitionReport, deep: bool) -> Snapshot | None:
+def _check_table(store: Store, directory: str, report: PartitionReport, of: Report) -> Snapshot | None:
     try:
         found = replay(store, directory)
     except LakelogError as error:
@@ -429,10 +465,11 @@ def _check_table(store: Store, directory: str, report: PartitionReport, deep: bo
     report.log_start, report.high_watermark = snapshot.log_start, snapshot.high_watermark
     report.leader_epoch = snapshot.leader_epoch
     report.problems += broken_state(snapshot)
-    problems, declared = {}, _declared(snapshot) if deep else None
+    problems, declared = {}, _declared(snapshot) if of.deep else None
+    schemas = of.schemas.get(directory, ValueSchemas())
     for segment in snapshot.segments:
         report.records += segment.records
-        problems[segment] = [*check_segment(store, directory, segment, declared)]
+        problems[segment] = [*check_segment(store, directory, segment, declared, schemas)]
     report.problems += _lasting(store, directory, problems)
     live = {segment.path for segment in snapshot.segments}
     report.unreferenced = sum(
@@ -466,7 +503,7 @@ def _check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str,
         return
     found = PartitionReport(f"{directory} (remote)")
     report.partitions.append(found)
-    there = _check_table(store, directory, found, report.deep)
+    there = _check_table(store, directory, found, report)
     if there is None:
         return
     if there.cluster != cluster_id:

@@ -63,6 +63,14 @@ class Decoded:
     missing: SchemaId | None = None
 
 
+UNKNOWN_SCHEMA = "^schema [0-9a-f-]+ is not known$"
+"""The errors that `unknown` makes, as a regular expression."""
+
+
+def unknown(schema_id: SchemaId) -> str:
+    return f"schema {schema_id} is not known"
+
+
 def decoded(
     value: bytes, headers: Headers, encoding: Encoding, schemas: Schemas, header: str = VALUE_HEADER
 ) -> Decoded:
@@ -78,7 +86,7 @@ def decoded(
     if schema is None:
         if encoding.format is Format.JSON_SCHEMA:  # JSON is read without its schema
             return Decoded(value[frame.start :])
-        return Decoded(None, error=f"schema {frame.schema_id} is not known", missing=frame.schema_id)
+        return Decoded(None, error=unknown(frame.schema_id), missing=frame.schema_id)
     return _decoded(value, frame, schema, f"schema {frame.schema_id}: ", encoding)
 
 
