@@ -1,6 +1,7 @@
 """Arrow values as what JSON has: exact, or not at all. Pure.
 
-Times have their nanoseconds, intervals and durations are ISO 8601, a map with text for keys is an object.
+Times have their nanoseconds, intervals and durations are ISO 8601, a decimal is a text of its digits, a map
+with text for keys is an object.
 Python's own conversion needs pandas for nanoseconds, cuts years off and makes a map a list.
 """
 
@@ -78,6 +79,8 @@ def plain(column: pa.Array, special: Special) -> list[Any]:
     if pa.types.is_floating(column.type):
         numbers = column.cast(pa.float64()).to_pylist()
         return [each if each is None or math.isfinite(each) else special(each) for each in numbers]
+    if pa.types.is_decimal(column.type):
+        return [None if each is None else f"{each:f}" for each in column.to_pylist()]
     return _temporal(column) if pa.types.is_temporal(column.type) else column.to_pylist()
 
 

@@ -38,8 +38,8 @@ def names_of_json(declaration: Declaration) -> frozenset[str]:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether a declared column of this type is made of JSON strings."""
-    return bool(pa.types.is_string(kind) or pa.types.is_temporal(kind))
+    """Whether a declared column of this type is made of JSON strings alone."""
+    return bool(pa.types.is_string(kind) or pa.types.is_temporal(kind) or pa.types.is_binary(kind))
 
 
 def json_rows(

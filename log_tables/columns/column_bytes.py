@@ -18,6 +18,8 @@ Counter = Callable[[Any], int]
 _SLOT_BYTES = 8
 """Of a number, of the ends of a text, an array or a map."""
 
+_DECIMAL_BYTES = 16
+
 
 def expanded_bytes(items: Iterable[tuple[int, Any]], declaration: Declaration) -> int:
     """The bytes of all items of arrays and maps in what a value has in columns: `items`, by their indexes."""
@@ -103,4 +105,4 @@ def item_bytes(kind: pa.DataType) -> int:
 def _bytes(kind: pa.DataType) -> int:
     if pa.types.is_struct(kind):
         return sum(_bytes(kind.field(index).type) for index in range(kind.num_fields))
-    return _SLOT_BYTES
+    return _DECIMAL_BYTES if pa.types.is_decimal(kind) else _SLOT_BYTES

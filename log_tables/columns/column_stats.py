@@ -4,6 +4,7 @@ They only ever leave out files: a bound may be wider than the values, and is lef
 """
 
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 import msgspec
 import pyarrow as pa
@@ -14,15 +15,20 @@ from log_tables.record import timestamp_text
 
 Bound = str | int | float | bool
 
+DECIMAL_BOUND_DIGITS = 15
+"""So many digits of a number a double has, so that readers which take a bound for one have it as it is."""
+
 _LAST = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
 
 class ColumnStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The bounds of columns and their nulls, by name. Dates and times are texts, as in Delta's stats.
+    """The bounds of columns and their nulls, by name. Dates and times are texts, as in Delta's stats, and
+    decimals numbers.
 
     A time is in milliseconds, the least rounded down and the greatest up. A text has at most
-    STATS_TEXT_CHARS, and the greatest is at least the greatest of the column.
+    STATS_TEXT_CHARS, and the greatest is at least the greatest of the column. A decimal has at most
+    DECIMAL_BOUND_DIGITS, rounded outwards.
     """
 
     least: dict[str, Bound] = {}
@@ -46,7 +52,7 @@ class ColumnStatsWriter:
         for name in leaves[: STATS_COLUMNS_MAX + 1]:
             column = batch.column(name)
             self._nulls[name] = self._nulls.get(name, 0) + column.null_count
-            if column.null_count < len(column):
+            if column.null_count < len(column) and not pa.types.is_binary(column.type):
                 self._widen(name, column)
 
     def _widen(self, name: str, column: pa.Array) -> None:
@@ -88,6 +94,8 @@ def _bounded(
 def _least(value: pa.Scalar) -> Bound | None:
     if pa.types.is_temporal(value.type):
         return _time_text(value)
+    if pa.types.is_decimal(value.type):
+        return _decimal(value, ROUND_FLOOR)
     found: Bound = value.as_py()
     if isinstance(found, float):
         return found or -0.0  # some readers sort it before 0.0, and Arrow finds either
@@ -97,6 +105,8 @@ def _least(value: pa.Scalar) -> Bound | None:
 def _greatest(value: pa.Scalar) -> Bound | None:
     if pa.types.is_temporal(value.type):
         return _time_text(value, up=True)
+    if pa.types.is_decimal(value.type):
+        return _decimal(value, ROUND_CEILING)
     found: Bound = value.as_py()
     if isinstance(found, float):
         return found or 0.0
@@ -116,6 +126,13 @@ def _not_less(text: str) -> str | None:
             return kept[:-1] + chr(following)
         kept = kept[:-1]
     return None
+
+
+def _decimal(value: pa.Scalar, rounding: str) -> float | None:
+    """A bound of decimals; None if it would be no value of their type."""
+    bound = Context(DECIMAL_BOUND_DIGITS, rounding).plus(value.as_py())
+    places = value.type.precision - value.type.scale
+    return None if bound and bound.adjusted() >= places else float(bound)
 
 
 def _time_text(value: pa.Scalar, up: bool = False) -> str:

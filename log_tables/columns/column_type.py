@@ -4,7 +4,7 @@ A type is an Arrow type that one of the functions here made: nested ones have De
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -19,9 +19,14 @@ _LEAVES: Mapping[str, tuple[pa.DataType, str]] = MappingProxyType(
         "boolean": (pa.bool_(), "boolean"),
         "date": (pa.date32(), "date"),
         "timestamp": (pa.timestamp("us", tz="UTC"), "timestamp"),
+        "binary": (pa.binary(), "binary"),
     }
 )
-"""The types without parts: (Arrow's, Delta's name)."""
+"""The types without parts, but for decimals: (Arrow's, Delta's name)."""
+
+DECIMALS = ("decimal", "dec", "numeric")
+DECIMAL = pa.decimal128(10, 0)
+"""A decimal whose digits are not given, in Spark. It stands for all of them where types are looked up."""
 
 _SAME = {"long": "bigint"}
 _NARROW = {
@@ -33,6 +38,9 @@ _WORD = re.compile(r"[^\s,;:<>(){}'\"`=]+")
 _DDL_OF = {kind: name for name, (kind, _) in _LEAVES.items()}
 _DELTA_OF = dict(_LEAVES.values())
 _OF_DELTA = {delta: kind for kind, delta in _LEAVES.values()}
+_DELTA_DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
+_DIGITS = re.compile(r"[0-9]{1,9}")
+_DECIMAL_MAX_DIGITS = 38
 
 
 def leaf(name: str) -> pa.DataType:
@@ -46,10 +54,29 @@ def leaf(name: str) -> pa.DataType:
     known = _LEAVES.get(_SAME.get(name, name))
     if known is None:
         raise InvalidConfig(
-            f"there is no type {name!r} for a declared column; use one of {', '.join(_LEAVES)}, array<…>, "
-            "map<string, …> and struct<name: …, …>"
+            f"there is no type {name!r} for a declared column; use one of {', '.join(_LEAVES)}, "
+            "decimal(p, s), array<…>, map<string, …> and struct<name: …, …>"
         )
     return known[0]
+
+
+def decimal_type(parameters: Sequence[str]) -> pa.DataType:
+    """The decimal with these numbers of digits in Spark's DDL: of all, and of those after the point."""
+    if not parameters:
+        return DECIMAL
+    if len(parameters) <= 2 and all(map(_DIGITS.fullmatch, parameters)):
+        digits, scale = int(parameters[0]), int((*parameters, "0")[1])
+        if scale <= digits and 1 <= digits <= _DECIMAL_MAX_DIGITS:
+            return pa.decimal128(digits, scale)
+    raise InvalidConfig(
+        f"there is no type decimal({', '.join(parameters)}); write decimal(p, s) with 1 to "
+        f"{_DECIMAL_MAX_DIGITS} digits p, of which 0 to p, s, are after the point"
+    )
+
+
+def looked_up(kind: pa.DataType) -> pa.DataType:
+    """`kind` as maps of types have it: one decimal for all."""
+    return DECIMAL if pa.types.is_decimal(kind) else kind
 
 
 def array_of(element: pa.DataType) -> pa.DataType:
@@ -72,7 +99,12 @@ def ddl(kind: pa.DataType) -> str:
         return f"map<string, {ddl(kind.item_type)}>"
     if pa.types.is_struct(kind):
         return f"struct<{', '.join(f'{quoted(field.name)}: {ddl(field.type)}' for field in _fields(kind))}>"
-    return _DDL_OF[kind]
+    return _decimal_text(kind) or _DDL_OF[kind]
+
+
+def _decimal_text(kind: pa.DataType) -> str | None:
+    """A decimal as Spark's DDL and Delta have it; None for another type."""
+    return f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else None
 
 
 def quoted(name: str) -> str:
@@ -105,7 +137,7 @@ def delta_type(kind: pa.DataType) -> object:
         return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": True}
     if pa.types.is_struct(kind):
         return {"type": "struct", "fields": [delta_field(field.name, field.type) for field in _fields(kind)]}
-    return _DELTA_OF[kind]
+    return _decimal_text(kind) or _DELTA_OF[kind]
 
 
 def delta_field(
@@ -116,9 +148,10 @@ def delta_field(
 
 
 def of_delta(kind: object) -> pa.DataType:
-    """The type that `delta_type` wrote. Raises KeyError, TypeError for any other."""
+    """The type that `delta_type` wrote. Raises KeyError, TypeError, InvalidConfig for any other."""
     if isinstance(kind, str):
-        return _OF_DELTA[kind]
+        match = _DELTA_DECIMAL.fullmatch(kind)
+        return _OF_DELTA[kind] if match is None else decimal_type(match.groups())
     if not isinstance(kind, dict):
         raise TypeError(f"{kind!r} is no type")
     if kind["type"] == "array":

@@ -14,8 +14,10 @@ import mmh3
 import pyarrow as pa
 
 from log_tables.columns.column_type import (
+    DECIMALS,
     array_of,
     ddl,
+    decimal_type,
     delta_field,
     leaf,
     leaf_count,
@@ -61,7 +63,7 @@ RESERVED = frozenset(
 
 _SUFFIX = "_json"
 _TOKEN = re.compile(
-    r"\s*(?:`(?P<quoted>(?:[^`]|``)*)`|'(?P<text>(?:[^']|'')*)'|(?P<word>[^\s,;:<>(){}'\"`=]+)|(?P<mark>[,:<>]))"
+    r"\s*(?:`(?P<quoted>(?:[^`]|``)*)`|'(?P<text>(?:[^']|'')*)'|(?P<word>[^\s,;:<>(){}'\"`=]+)|(?P<mark>[,:<>()]))"
 )
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 _POINTER = re.compile(r"(/(?:[^~/]|~[01])*)+")
@@ -342,6 +344,8 @@ class _Parser:
         word = token.text.lower()
         if token.kind != "word":
             raise self._wrong(token.text)
+        if word in DECIMALS:
+            return decimal_type([*self._parameters()])
         if word not in ("array", "map", "struct"):
             return leaf(token.text)
         if depth >= NESTED_TYPES_MAX:
@@ -353,6 +357,16 @@ class _Parser:
         kind = {"array": self._array, "map": self._map, "struct": self._struct}[word](depth + 1)
         self._expect(">")
         return kind
+
+    def _parameters(self) -> Iterator[str]:
+        """The words between parentheses after a type, if there are any."""
+        mark = "("
+        while self._is_mark(mark):
+            self._next += 1
+            yield self._name()
+            mark = ","
+        if mark == ",":
+            self._expect(")")
 
     def _array(self, depth: int) -> pa.DataType:
         return array_of(self._type(depth))

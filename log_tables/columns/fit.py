@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
 from typing import Annotated, Any, Optional, TypedDict, TypeVar
 
@@ -15,7 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from log_tables.columns.column_bytes import expanded_bytes, item_bytes, widest_items
-from log_tables.columns.column_type import ddl
+from log_tables.columns.column_type import DECIMAL, ddl, looked_up
+from log_tables.columns.decimal_text import decimal_of
 from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.json_depth import too_deep
 from log_tables.columns.time_text import date_days, time_us
@@ -42,6 +44,7 @@ _BIGINT_CHARS = len(str(INT64_MIN))
 
 _texts = msgspec.json.Decoder(str)
 _doubles = msgspec.json.Decoder(float)
+_binaries = msgspec.json.Decoder(bytes)
 _lists = msgspec.json.Decoder(list[msgspec.Raw])
 _maps = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -89,7 +92,8 @@ def whole(declaration: Declaration) -> Field:
 def fit(value: bytes, declaration: Declaration) -> tuple[list[object], str | None]:
     """(The value of each column, None) or, for a value that does not fit, (nulls, why it does not).
 
-    Dates are days and timestamps microseconds since 1970 UTC. The reason has at most VALUE_ERROR_MAX_BYTES.
+    Dates are days and timestamps microseconds since 1970 UTC, decimals those of Python. The reason has at
+    most VALUE_ERROR_MAX_BYTES.
     """
     row: list[object] = [None] * len(declaration.columns)
     try:
@@ -173,7 +177,7 @@ def _reader(kind: pa.DataType, leaves: "_Leaves") -> Reader:
     It raises InvalidField.
     """
     if not pa.types.is_nested(kind):
-        leaf = leaves[kind]
+        leaf = leaves[looked_up(kind)]
         return lambda text, place: None if text.strip() == _NULL else leaf(text, kind, place)
     parts = _list_reader(kind, leaves) if pa.types.is_list(kind) else _object_reader(kind, leaves)
     begin = _LIST if pa.types.is_list(kind) else _OBJECT
@@ -211,7 +215,8 @@ def python_type(kind: pa.DataType, leaves: Mapping[pa.DataType, Any]) -> Any:
     if pa.types.is_struct(kind):
         parts = {each.name: python_type(each.type, leaves) for each in kind.fields}
         return Optional[TypedDict("_Part", parts, total=False)]  # type: ignore[operator] # noqa: UP045
-    return Optional[leaves[kind]]  # noqa: UP045
+    found = leaves[looked_up(kind)]
+    return found if found is msgspec.Raw else Optional[found]  # noqa: UP045
 
 
 def _object_reader(kind: pa.DataType, leaves: "_Leaves") -> Reader:
@@ -321,6 +326,25 @@ def _timestamp(text: bytes, kind: pa.DataType, place: str) -> int:
     return microseconds
 
 
+def _decimal(text: bytes, kind: pa.DataType, place: str) -> Decimal:
+    if _begin(text) != _TEXT and not _is_number(text):
+        raise _invalid(text, kind, place)
+    written = _texts.decode(text) if _begin(text) == _TEXT else text.decode().strip()
+    found = decimal_of(written, kind)
+    if isinstance(found, str):
+        raise InvalidField(f"{place} {found}")
+    return found
+
+
+def _binary(text: bytes, kind: pa.DataType, place: str) -> bytes:
+    if _begin(text) != _TEXT:
+        raise _invalid(text, kind, place)
+    try:
+        return _binaries.decode(text)
+    except msgspec.ValidationError:
+        raise InvalidField(f"{place} is text that is no base64 such as AQI=") from None
+
+
 _AT_ONCE: Mapping[pa.DataType, Any] = {
     pa.string(): str,
     pa.int64(): Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)],
@@ -328,9 +352,11 @@ _AT_ONCE: Mapping[pa.DataType, Any] = {
     pa.bool_(): bool,
     pa.date32(): None,
     pa.timestamp("us", tz="UTC"): None,
+    pa.binary(): bytes,
+    DECIMAL: None,
 }
 """Types by which msgspec decodes what the functions below read, in a sixth to a sixtieth of the time.
-Dates and times are not among them: they are texts in JSON, and numbers here."""
+Dates, times and decimals are not among them: they are texts in JSON, and others here."""
 
 _Leaves = Mapping[pa.DataType, Callable[[bytes, pa.DataType, str], object]]
 
@@ -341,6 +367,8 @@ _LEAVES: _Leaves = {
     pa.bool_(): _boolean,
     pa.date32(): _date,
     pa.timestamp("us", tz="UTC"): _timestamp,
+    pa.binary(): _binary,
+    DECIMAL: _decimal,
 }
 
 _DECODED_LEAVES: _Leaves = {**_LEAVES, pa.float64(): _real}

@@ -2,13 +2,15 @@
 time.
 
 msgspec alone decides of most values that they fit: it decodes them into an object whose fields have the
-declared types, within bounds. `fit` reads the values for which that fails, and says why.
+declared types, within bounds, and the JSON of decimals has the usual form. `fit` reads the values for which
+that fails, and says why.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import repeat
 from typing import Annotated, Any
 
@@ -16,6 +18,8 @@ import msgspec
 import pyarrow as pa
 
 from log_tables.columns.column_bytes import may_expand
+from log_tables.columns.column_type import DECIMAL, looked_up
+from log_tables.columns.decimal_text import usual_form
 from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import INT64_MAX, INT64_MIN, fit
 from log_tables.columns.fit import cut as cut_reason
@@ -43,6 +47,8 @@ _TYPES: dict[pa.DataType, Any] = {
     pa.bool_(): bool,
     pa.date32(): date,
     pa.timestamp("us", tz="UTC"): Annotated[str, msgspec.Meta(pattern=rf"\A{_DAY}[T ]{_CLOCK}{_ZONE}\Z")],
+    pa.binary(): bytes,
+    DECIMAL: msgspec.Raw,
 }
 """A field of this kind fits the type of its column; others may, too."""
 
@@ -50,6 +56,8 @@ _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _PART = "a part of "
 
 Decode = Callable[[bytes], object]
+Judge = Callable[[Any], object]
+"""Whether the JSON of the decimals in a decoded item is such that it fits: true, or not for sure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,22 +160,56 @@ def _struct(columns: Sequence[tuple[Sequence[str], Column]]) -> Any:
 def _field(columns: Sequence[tuple[Sequence[str], Column]]) -> Any:
     leaves = {column.type for rest, column in columns if not rest}
     if not leaves:
-        return _struct(columns)
-    return _kind(*leaves) if len(leaves) == 1 and all(not rest for rest, _ in columns) else None
+        struct = _struct(columns)
+        return None if struct is None else (struct, None)
+    return _judged(*leaves) if len(leaves) == 1 and all(not rest for rest, _ in columns) else None
+
+
+def _judged(kind: pa.DataType) -> tuple[Any, Judge | None]:
+    """The type of a field, as msgspec takes it, and what judges the decimals in it, if there are any."""
+    return _kind(kind), _judge(kind)
+
+
+def _judge(kind: pa.DataType) -> Judge | None:
+    if pa.types.is_decimal(kind):
+        return re.compile(f"{usual_form(kind)}|null".encode()).fullmatch
+    if not pa.types.is_list(kind) and not pa.types.is_map(kind):
+        return None  # a struct judges itself
+    of_item = _judge(kind.value_type if pa.types.is_list(kind) else kind.item_type)
+    return None if of_item is None else partial(_all_fit, of_item)
+
+
+def _all_fit(judge: Judge, items: list[Any] | dict[str, Any] | None) -> bool:
+    if items is None:
+        return True
+    return all(map(judge, items.values() if isinstance(items, dict) else items))
 
 
 def _kind(kind: pa.DataType) -> Any:
     if pa.types.is_list(kind):
-        return list[_kind(kind.value_type) | None]  # type: ignore[misc]
+        return list[_or_null(_kind(kind.value_type))]  # type: ignore[misc]
     if pa.types.is_map(kind):
-        return dict[str, _kind(kind.item_type) | None]  # type: ignore[misc]
+        return dict[str, _or_null(_kind(kind.item_type))]  # type: ignore[misc]
     if pa.types.is_struct(kind):
-        return _with_fields({each.name: _kind(each.type) for each in map(kind.field, range(kind.num_fields))})
-    return _TYPES[kind]
+        return _with_fields({each.name: _judged(each.type) for each in kind.fields})
+    return _TYPES[looked_up(kind)]
 
 
-def _with_fields(kinds: dict[str, Any]) -> Any:
-    """A struct of optional fields, by their names in JSON."""
-    names = {f"field_{index}": name for index, name in enumerate(kinds)}
-    fields = [(slot, kinds[name] | None, None) for slot, name in names.items()]
-    return msgspec.defstruct("_Fields", fields, rename=names, gc=False)
+def _or_null(kind: Any) -> Any:
+    return kind if kind is msgspec.Raw else kind | None
+
+
+def _with_fields(fields: dict[str, tuple[Any, Judge | None]]) -> Any:
+    """A struct of optional fields, by their names in JSON, which is not made where a judge is in doubt."""
+    names = {f"field_{index}": name for index, name in enumerate(fields)}
+    kinds = [(slot, _or_null(fields[name][0]), None) for slot, name in names.items()]
+    judges = [(slot, judge) for slot, name in names.items() if (judge := fields[name][1]) is not None]
+
+    def check(self: object) -> None:
+        for slot, judge in judges:
+            item = getattr(self, slot)
+            if item is not None and not judge(item):
+                raise ValueError
+
+    methods = {"__post_init__": check} if judges else {}
+    return msgspec.defstruct("_Fields", kinds, rename=names, gc=False, namespace=methods)

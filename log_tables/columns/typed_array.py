@@ -1,13 +1,17 @@
 """Decoded items of many values as an Arrow array of a declared type, and which of them are beyond it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from log_tables.columns.column_type import array_of, leaf, map_of, struct_of
+from log_tables.columns.decimal_text import decimal_of, usual_form
 from log_tables.columns.time_text import date_days, time_us
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 
@@ -20,47 +24,94 @@ _DATES, _TIMES, _ZONED_TIMES = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", f"^{_DATE_TIME}$"
 
 
 def exact(items: Sequence[object], kind: pa.DataType) -> Made:
-    """Decoded items, of which numbers may be beyond `kind`, and texts in it no dates or times."""
+    """Decoded items, of which numbers may be beyond `kind`, and texts in it no dates or times.
+
+    Decimals are decoded to their JSON (msgspec.Raw).
+    """
+    texts = _raw_texts(kind)
+    return _exact(items if texts is None else [*map(texts, items)], kind)
+
+
+@lru_cache(maxsize=1024)
+def _raw_texts(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """A function that gives a decoded item with bytes for the JSON in it; None if there is none."""
+    if pa.types.is_decimal(kind):
+        return partial(_unless_null, bytes)
+    if not pa.types.is_nested(kind):
+        return None
+    if pa.types.is_struct(kind):
+        found = {each.name: _raw_texts(each.type) for each in kind.fields}
+        inner = {name: texts for name, texts in found.items() if texts is not None}
+        return partial(_unless_null, partial(_in_struct, inner)) if inner else None
+    item = _raw_texts(kind.value_type if pa.types.is_list(kind) else kind.item_type)
+    if item is None:
+        return None
+    return partial(_unless_null, partial(_in_map if pa.types.is_map(kind) else _in_list, item))
+
+
+def _unless_null(texts: Callable[[Any], Any], item: Any) -> Any:
+    return None if item is None else texts(item)
+
+
+def _in_struct(inner: dict[str, Callable[[Any], Any]], item: dict[str, Any]) -> dict[str, Any]:
+    return {name: inner[name](each) if name in inner else each for name, each in item.items()}
+
+
+def _in_map(texts: Callable[[Any], Any], item: dict[str, Any]) -> dict[str, Any]:
+    return {name: texts(each) for name, each in item.items()}
+
+
+def _in_list(texts: Callable[[Any], Any], item: list[Any]) -> list[Any]:
+    return [*map(texts, item)]
+
+
+def _exact(items: Sequence[object], kind: pa.DataType) -> Made:
     try:
         array = pa.array(items, _with_texts(kind))
     except (OverflowError, pa.ArrowException):
         if len(items) == 1:
             return pa.nulls(1, kind), (0,)
     else:
-        return _timed(array, kind)
+        return _parsed(array, kind)
     half = len(items) // 2
-    (first, odd), (second, others) = exact(items[:half], kind), exact(items[half:], kind)
+    (first, odd), (second, others) = _exact(items[:half], kind), _exact(items[half:], kind)
     return pa.concat_arrays([first, second]), [*odd, *(half + row for row in others)]
 
 
 def _with_texts(kind: pa.DataType) -> pa.DataType:
-    """`kind`, with texts where it has dates and times."""
+    """`kind`, with texts where it has dates and times, and bytes where it has decimals."""
     if pa.types.is_list(kind):
         return array_of(_with_texts(kind.value_type))
     if pa.types.is_map(kind):
         return map_of(_with_texts(kind.item_type))
     if pa.types.is_struct(kind):
         return struct_of({each.name: _with_texts(each.type) for each in kind.fields})
+    if pa.types.is_decimal(kind):
+        return pa.binary()
     return pa.string() if pa.types.is_temporal(kind) else kind
 
 
-def _timed(array: pa.Array, kind: pa.DataType) -> Made:
-    """`array`, of the type `_with_texts(kind)`, as `kind`; and the rows in which a text is no time."""
+def _parsed(array: pa.Array, kind: pa.DataType) -> Made:
+    """`array`, of the type `_with_texts(kind)`, as `kind`; and the rows in which a text is no time or no
+    decimal.
+    """
     if array.type == kind:
         return array, ()
     if pa.types.is_temporal(kind):
         return times(array, kind)
+    if pa.types.is_decimal(kind):
+        return _decimals(array, kind)
     nulls = array.is_null()
     if pa.types.is_list(kind):
-        values, odd = _timed(array.values, kind.value_type)
+        values, odd = _parsed(array.values, kind.value_type)
         made = pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=nulls)
         return made, _rows_of(odd, array.offsets)
     if pa.types.is_map(kind):
-        items, odd = _timed(array.items, kind.item_type)
+        items, odd = _parsed(array.items, kind.item_type)
         made = pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=nulls)
         return made, _rows_of(odd, array.offsets)
     fields = zip(array.flatten(), kind.fields, strict=True)  # in `field` there are texts where a null is
-    parts = [_timed(part, each.type) for part, each in fields]
+    parts = [_parsed(part, each.type) for part, each in fields]
     made = pa.StructArray.from_arrays([part for part, _ in parts], fields=kind.fields, mask=nulls)
     return made, sorted({row for _, odd in parts for row in odd})
 
@@ -80,12 +131,33 @@ def times(texts: pa.Array, kind: pa.DataType) -> Made:
     if found is not None and not usual.false_count:
         return found, ()
     left = usual.is_valid() if found is None else pc.equal(usual, False).fill_null(False)
-    number = date_days if pa.types.is_date(kind) else time_us
-    rows = np.flatnonzero(left)
-    numbers = [number(text) for text in texts.take(pa.array(rows)).to_pylist()]
     before = pa.nulls(len(texts), kind) if found is None else found
-    mended = pc.replace_with_mask(before, left, pa.array(numbers, kind))
-    return mended, [row for row, read in zip(rows.tolist(), numbers, strict=True) if read is None]
+    return _mended(before, texts, left, date_days if pa.types.is_date(kind) else time_us)
+
+
+def _mended(
+    found: pa.Array, texts: pa.Array, left: pa.BooleanArray, read: Callable[[str], int | Decimal | None]
+) -> Made:
+    """`found`, with what `read` makes of the texts that are `left`, one by one; and the rows of its None."""
+    rows = np.flatnonzero(left)
+    items = [read(text) for text in texts.take(pa.array(rows)).to_pylist()]
+    mended = pc.replace_with_mask(found, left, pa.array(items, found.type))
+    return mended, [row for row, item in zip(rows.tolist(), items, strict=True) if item is None]
+
+
+def _decimals(written: pa.Array, kind: pa.DataType) -> Made:
+    """JSON, in bytes, as decimals. That of the usual form is read at once, the rest one by one."""
+    texts = written.cast(pa.string())
+    usual = pc.match_substring_regex(texts, f"^{usual_form(kind)}$")
+    known = texts if not usual.false_count else pc.if_else(usual, texts, None)
+    found = pc.utf8_trim(known, '"').cast(kind)
+    left = pc.and_(pc.invert(usual), pc.not_equal(texts, "null")).fill_null(False)
+    return _mended(found, texts, left, partial(_decimal, kind)) if left.true_count else (found, ())
+
+
+def _decimal(kind: pa.DataType, text: str) -> Decimal | None:
+    found = decimal_of(text.strip('"'), kind)
+    return None if isinstance(found, str) else found
 
 
 def _read(texts: pa.Array, form: str, kind: pa.DataType) -> pa.Array | None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from log_tables.columns.column_bytes import expanded_bytes, may_expand, widest_items
+from log_tables.columns.column_type import DECIMAL, looked_up
 from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import Field, InvalidField, fit, python_type, read, whole
 from log_tables.columns.json_depth import too_deep
@@ -27,6 +28,8 @@ _PYTHON_TYPES = {
     pa.bool_(): bool,
     pa.date32(): str,
     pa.timestamp("us", tz="UTC"): str,
+    pa.binary(): bytes,
+    DECIMAL: msgspec.Raw,
 }
 
 
@@ -91,7 +94,7 @@ def _decoded(at: Field, columns: Sequence[Column]) -> StructField:
 
 def _are_plain(kinds: set[pa.DataType]) -> bool:
     """Whether columns of these types take what msgspec decodes, and all the same."""
-    return len(kinds) == 1 or {_PYTHON_TYPES.get(kind) for kind in kinds} == {str}
+    return len(kinds) == 1 or {_PYTHON_TYPES.get(looked_up(kind)) for kind in kinds} in ({str}, {msgspec.Raw})
 
 
 def _kind(each: StructField, columns: Sequence[Column]) -> tuple[object, object]:

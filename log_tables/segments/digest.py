@@ -94,7 +94,7 @@ class _TypedColumn:
 
     def update(self, column: pa.Array) -> None:
         kind, (nulls, values) = column.type, self._numbers
-        if pa.types.is_string(kind):
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
             self._text.update(column)
             return
         nulls.update(_nulls(column).data)

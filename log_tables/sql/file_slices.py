@@ -19,7 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from log_tables.columns.column_stats import Bound
+from log_tables.columns.column_stats import DECIMAL_BOUND_DIGITS, Bound
+from log_tables.columns.column_type import DECIMAL, looked_up
+from log_tables.columns.decimal_text import decimal_of
 from log_tables.layout import OFFSET, PARTITION, TIMESTAMP
 from log_tables.limits import MIB, SMALL_SEGMENT_BYTES
 from log_tables.record import timestamp_us
@@ -38,6 +40,7 @@ _KINDS: Mapping[pa.DataType, tuple[type, ...]] = MappingProxyType(
         pa.bool_(): (bool,),
         pa.date32(): (str,),
         pa.timestamp("us", tz="UTC"): (str,),
+        DECIMAL: (int, float),
     }
 )
 """The kinds of JSON of which the stats of a column are."""
@@ -150,8 +153,10 @@ def _bounds(segment: Segment, column: pa.Field) -> Iterator[pc.Expression]:
 
 def _bound(bound: Bound | None, kind: pa.DataType) -> pa.Scalar | None:
     """The bound as a value of a column; None if there is none, or it is not of this kind."""
-    if bound is None or type(bound) not in _KINDS.get(kind, ()):
+    if bound is None or type(bound) not in _KINDS.get(looked_up(kind), ()):
         return None
+    if pa.types.is_decimal(kind):
+        return _decimal_bound(repr(bound), kind)
     try:
         if pa.types.is_date(kind):
             return pa.scalar(date.fromisoformat(str(bound)), kind)
@@ -160,6 +165,14 @@ def _bound(bound: Bound | None, kind: pa.DataType) -> pa.Scalar | None:
         return pa.scalar(bound, kind)
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+def _decimal_bound(number: str, kind: pa.DataType) -> pa.Scalar | None:
+    """`number` as a decimal, unless it may have been rounded on its way."""
+    found = decimal_of(number, kind)
+    if isinstance(found, str) or len(found.as_tuple().digits) > DECIMAL_BOUND_DIGITS:
+        return None
+    return pa.scalar(found, kind)
 
 
 def _of_partition(topic: str, partition: int) -> pc.Expression:

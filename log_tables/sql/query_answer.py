@@ -11,6 +11,7 @@ import re
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -129,6 +130,8 @@ def cell(value: Any) -> Cell:
             text = "true" if value else "false"
         case float():
             text = _number(value)
+        case Decimal():
+            text = f"{value:f}"
         case list() | dict() | tuple():
             text = _encoder.encode(_plain(value)).decode()
         case _:

@@ -1,8 +1,10 @@
 """Declarations of columns, and values that fit them, nearly fit them, or are no JSON at all."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
+from decimal import Context, Decimal
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -11,7 +13,8 @@ from log_tables.columns.column_type import array_of, leaf, map_of, struct_of
 from log_tables.columns.declaration import Column, Declaration
 from log_tables.limits import VALUE_DEPTH_MAX
 
-LEAVES = ("string", "bigint", "double", "boolean", "date", "timestamp")
+LEAVES = ("string", "bigint", "double", "boolean", "date", "timestamp", "binary")
+_EXACT = Context(prec=50)
 NAMES = ("a", "b", "0", "1", "é", "a/b", "~", "", "A")
 
 NUMBERS = (
@@ -41,6 +44,54 @@ TIMES = (
         "２013-01-31",
     ),
 )
+DECIMALS = (
+    *(
+        "0.5",
+        "-0.50",
+        "0.500",
+        "12.345",
+        "99.99",
+        "-99.995",
+        "100",
+        "1E2",
+        "1e-2",
+        "120e-1",
+        "-0e-7",
+        "0e99999",
+    ),
+    *("9" * 38, "9" * 36 + ".99", "-" + "9" * 39, "0." + "9" * 38, "1" + "0" * 60 + "e-60", "1." + "0" * 60),
+    *("1e999999999", "-1E-999999999", "1e9999999999999999999", "1e-9999999999999999999", "0e-9999999999999"),
+    *(
+        "0." + "0" * 40 + "1e41",
+        "1e00000000000000000002",
+        "+1",
+        "1_0",
+        " 1",
+        "1 ",
+        ".5",
+        "1.",
+        "00",
+        "１",
+        "1e",
+        "1e+",
+    ),
+)
+"""Numbers, and texts that Python, Arrow or Spark take for such."""
+BASE64 = (
+    "QQ==",
+    "QR==",
+    "QUI=",
+    "QUJD",
+    "QQ",
+    "QQ=",
+    "Q",
+    "a-_b",
+    "a+/b",
+    "QQ==QQ==",
+    "====",
+    "QU I",
+    "QUI=\\n",
+)
 TEXTS = (
     *("", "x", "12", "true", "é", "\\u00e9", "\\u0000", "😀", "\\ud83d\\ude00", "\\ud800", "\\udc00x"),
     *("\\ud800\\ud800", "\\x", "\\u12", '\\"', "\\\\", "\\\\\\", "[" * 9, '{\\"', "\t", "a\\/b", "x" * 300),
@@ -51,7 +102,9 @@ _leaf_texts = st.one_of(
     st.sampled_from(NUMBERS),
     st.integers().map(str),
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
-    st.sampled_from([f'"{text}"' for text in (*TIMES, *TEXTS)]),
+    st.decimals(-200, 200, places=2).map(str),
+    st.sampled_from(DECIMALS),
+    st.sampled_from([f'"{text}"' for text in (*TIMES, *TEXTS, *DECIMALS, *NUMBERS, *BASE64)]),
     st.datetimes().map(lambda time: f'"{time.isoformat()}"'),
     st.text(max_size=5).map(json.dumps),
 )
@@ -109,8 +162,11 @@ _hostile_values = st.one_of(
     st.binary(max_size=4),
 )
 
+decimal_types = st.integers(1, 38).flatmap(
+    lambda digits: st.integers(0, digits).map(lambda scale: pa.decimal128(digits, scale))
+) | st.sampled_from([pa.decimal128(4, 2), pa.decimal128(38, 0), pa.decimal128(38, 38), pa.decimal128(1, 1)])
 column_types = st.recursive(
-    st.sampled_from(LEAVES).map(leaf),
+    st.sampled_from(LEAVES).map(leaf) | decimal_types,
     lambda inner: st.one_of(
         inner.map(array_of),
         inner.map(map_of),
@@ -154,7 +210,22 @@ _fitting_leaves = {
     leaf("boolean"): st.sampled_from(("true", "false")),
     leaf("date"): _days.map(json.dumps),
     leaf("timestamp"): _times.map(json.dumps),
+    leaf("binary"): st.binary(max_size=6).map(lambda data: json.dumps(b64encode(data).decode())),
 }
+
+
+def _decimal_texts(kind: pa.DataType) -> st.SearchStrategy[str]:
+    """Numbers of a decimal type, as numbers and as texts, some in another form than the usual one."""
+    most = 10**kind.precision - 1
+    numbers = st.integers(-most, most).map(lambda number: Decimal(number).scaleb(-kind.scale, _EXACT))
+    forms = st.sampled_from(("{}", '"{}"', "{}000", '"{:f}"', "{:e}", '"{:E}"', "{:f}"))
+    return st.builds(_decimal_text, forms, numbers)
+
+
+def _decimal_text(form: str, number: Decimal) -> str:
+    text = form.format(number)
+    can_grow = "." in text and "E" not in text
+    return str(number) if form.endswith("000") and not can_grow else text
 
 
 def _fitting(kind: pa.DataType) -> st.SearchStrategy[str]:
@@ -172,7 +243,7 @@ def _fitting(kind: pa.DataType) -> st.SearchStrategy[str]:
             st.tuples(st.just(json.dumps(field.name)), _fitting_or_null(field.type)) for field in kind.fields
         ]
         return _object_of(st.one_of(*fields, st.just(('"other"', "1e400"))))
-    return _fitting_leaves[kind]
+    return _decimal_texts(kind) if pa.types.is_decimal(kind) else _fitting_leaves[kind]
 
 
 def _fitting_or_null(kind: pa.DataType) -> st.SearchStrategy[str]:

@@ -1,16 +1,20 @@
 """A plain reading of values into declared columns, with the standard library: what docs/columns.md says."""
 
+import base64
 import json
 import math
 import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
+from decimal import Context, Decimal
 
 import pyarrow as pa
 
 from log_tables.columns.declaration import Declaration
 from log_tables.limits import VALUE_DEPTH_MAX
 
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_MANY_DIGITS = Context(prec=10_000, Emax=999_999, Emin=-999_999)
 _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
@@ -126,12 +130,31 @@ def _leaf(item: object, kind: pa.DataType) -> object:
         if math.isinf(double):
             raise NoFit
         return 0.0 if item == "-0" else double
-    text = _of(str, item)
+    return _decimal(item, kind) if pa.types.is_decimal(kind) else _of_text(_of(str, item), kind)
+
+
+def _of_text(text: str, kind: pa.DataType) -> object:
+    if pa.types.is_binary(kind):
+        return base64.b64decode(text, validate=True)
     if pa.types.is_date(kind):
         if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
             raise NoFit
         return date.fromisoformat(text)
     return _time(text) if pa.types.is_timestamp(kind) else text
+
+
+def _decimal(item: object, kind: pa.DataType) -> Decimal:
+    if not isinstance(item, str) or not _NUMBER.fullmatch(item):
+        raise NoFit
+    number, unit = Decimal(item), Decimal(1).scaleb(-kind.scale)
+    if not number:
+        return Decimal(0)
+    if not -100 < number.adjusted() < kind.precision - kind.scale:
+        raise NoFit
+    found = number.quantize(unit, context=_MANY_DIGITS)
+    if found != number:
+        raise NoFit
+    return found
 
 
 def _of(kind: type, item: object):  # type: ignore[no-untyped-def]

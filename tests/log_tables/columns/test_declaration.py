@@ -84,6 +84,11 @@ def test_delta_takes_the_types(kind: object) -> None:
         ("a struct<b string, c: map<string,double>>", "a struct<b: string, c: map<string, double>>"),
         ("a struct<`b:c`: string>", "a struct<`b:c`: string>"),
         ("from string from '/from'", "from string"),
+        ("a decimal, b DEC(5), c Numeric ( 38 , 00 )", "a decimal(10,0), b decimal(5,0), c decimal(38,0)"),
+        (
+            "decimal array<decimal(10,2)>, m map<string, dec(3,3)>, s struct<x numeric(4, 1), y: binary>",
+            "decimal array<decimal(10,2)>, m map<string, decimal(3,3)>, s struct<x: decimal(4,1), y: binary>",
+        ),
         ("`a``b` string", "`a``b` string"),
         ("a string FROM '/it''s'", "a string FROM '/it''s'"),
         ("  ", ""),
@@ -99,7 +104,20 @@ def test_what_may_be_written_in_other_ways(text: str, same: str) -> None:
     [
         *((f"a {name}", "no type widening; declare bigint") for name in ("tinyint", "smallint", "INT")),
         *((f"a array<{name}>", "no type widening; declare double") for name in ("float", "real")),
-        *((f"a {name}", f"no type '{name}'") for name in ("decimal", "binary", "timestamp_ntz", "variant")),
+        *((f"a {name}", f"no type '{name}'") for name in ("timestamp_ntz", "variant")),
+        ("a varchar(3)", "no type 'varchar'"),
+        *(
+            (
+                f"a array<decimal({digits})>",
+                f"no type decimal({digits}); write decimal(p, s) with 1 to 38 digits",
+            )
+            for digits in ("39, 0", "2, 3", "0, 0", "4, x", "4, -1", "999999999999, 0", "4, 2, 1", "٤, 2")
+        ),
+        ("a decimal()", "cannot be read at ')'"),
+        ("a decimal(10", "cannot be read at 'its end', where ')' should be"),
+        ("a decimal(10;2)", "cannot be read at ';2)'"),
+        ("a binary(3)", "cannot be read at '(', where ',' should be"),
+        ("a map<decimal(3,1), string>", "write map<string, …>"),
         ("a map<bigint, string>", "write map<string, …>"),
         (
             "a " + "array<" * 9 + "string" + ">" * 9,
@@ -124,7 +142,7 @@ def test_what_may_be_written_in_other_ways(text: str, same: str) -> None:
         ("a string FROM /b", "cannot be read at '/b'"),
         ("a array<string", "cannot be read at 'its end', where '>' should be"),
         ("a struct<>", "cannot be read at '>'"),
-        ("a (string)", "cannot be read at '(string)'"),
+        ("a (string)", "cannot be read at '('"),
         ("'a' string", "cannot be read at 'a'"),
         ("a string FROM 'b", "cannot be read at"),
         ("a " + "x" * COLUMNS_TEXT_MAX_CHARS, "use at most 65536"),
@@ -210,7 +228,8 @@ def test_the_id_stands_for_the_set_of_columns() -> None:
 def test_spark_reads_the_types_as_they_are_written(spark: object) -> None:
     text = (
         "s string, b bigint, d double, t boolean, e date, ts timestamp, a array<array<bigint>>, "
-        "m map<string, array<double>>, st struct<x: string, `y:z`: struct<e: date>>"
+        "m map<string, array<double>>, st struct<x: string, `y:z`: struct<e: date>>, bin binary, "
+        "dec decimal(38,4), decs map<string, array<decimal(5,5)>>, dd struct<x: decimal(1,0)>"
     )
     declaration = parse(text)
     read = spark.createDataFrame([], declaration.text).schema  # type: ignore[attr-defined]
