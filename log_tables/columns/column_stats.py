@@ -4,7 +4,8 @@ They only ever leave out files: a bound may be wider than the values, and is lef
 """
 
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from decimal import Context, Decimal
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -13,11 +14,10 @@ import pyarrow.compute as pc
 from log_tables.limits import STATS_COLUMNS_MAX, STATS_MAX_BYTES, STATS_TEXT_CHARS
 from log_tables.record import timestamp_text
 
-Bound = str | int | float | bool
+Bound = str | int | float | bool | msgspec.Raw
+"""A number that no double has as it is written is its JSON."""
 
-DECIMAL_BOUND_DIGITS = 15
-"""So many digits of a number a double has, so that readers which take a bound for one have it as it is."""
-
+_DIGITS = Context(prec=50)
 _LAST = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -27,16 +27,30 @@ class ColumnStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
     decimals numbers.
 
     A time is in milliseconds, the least rounded down and the greatest up. A text has at most
-    STATS_TEXT_CHARS, and the greatest is at least the greatest of the column. A decimal has at most
-    DECIMAL_BOUND_DIGITS, rounded outwards.
+    STATS_TEXT_CHARS, and the greatest is at least the greatest of the column. A decimal is exact and has no
+    exponent, as delta-rs reads none: then it takes the bound for null, and leaves the file out.
     """
 
-    least: dict[str, Bound] = {}
-    greatest: dict[str, Bound] = {}
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
 
 
 NO_STATS = ColumnStats()
+
+
+def exact(number: str) -> Bound:
+    """A fraction of JSON as a bound: what is written again as it was."""
+    double = float(number)
+    return double if msgspec.json.encode(double) == number.encode() else msgspec.Raw(number.encode())
+
+
+_bounds = msgspec.json.Decoder(float_hook=exact)
+
+
+def number_of(bound: Bound) -> Decimal:
+    """A bound that is a number."""
+    return Decimal(msgspec.json.encode(bound).decode())
 
 
 class ColumnStatsWriter:
@@ -95,7 +109,7 @@ def _least(value: pa.Scalar) -> Bound | None:
     if pa.types.is_temporal(value.type):
         return _time_text(value)
     if pa.types.is_decimal(value.type):
-        return _decimal(value, ROUND_FLOOR)
+        return _number(value)
     found: Bound = value.as_py()
     if isinstance(found, float):
         return found or -0.0  # some readers sort it before 0.0, and Arrow finds either
@@ -106,7 +120,7 @@ def _greatest(value: pa.Scalar) -> Bound | None:
     if pa.types.is_temporal(value.type):
         return _time_text(value, up=True)
     if pa.types.is_decimal(value.type):
-        return _decimal(value, ROUND_CEILING)
+        return _number(value)
     found: Bound = value.as_py()
     if isinstance(found, float):
         return found or 0.0
@@ -128,11 +142,10 @@ def _not_less(text: str) -> str | None:
     return None
 
 
-def _decimal(value: pa.Scalar, rounding: str) -> float | None:
-    """A bound of decimals; None if it would be no value of their type."""
-    bound = Context(DECIMAL_BOUND_DIGITS, rounding).plus(value.as_py())
-    places = value.type.precision - value.type.scale
-    return None if bound and bound.adjusted() >= places else float(bound)
+def _number(value: pa.Scalar) -> Bound:
+    """A decimal without zeros at its end."""
+    bound: Bound = _bounds.decode(f"{value.as_py().normalize(_DIGITS):f}")
+    return bound
 
 
 def _time_text(value: pa.Scalar, up: bool = False) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from log_tables.columns.column_stats import ColumnStats, ColumnStatsWriter
+from log_tables.columns.column_stats import Bound, ColumnStats, ColumnStatsWriter, number_of
 from log_tables.columns.columns_tag import format_of, has_schema, missing_schemas
 from log_tables.columns.declaration import Declaration
 from log_tables.columns.record_columns import RecordColumns
@@ -181,8 +181,8 @@ def _unbound(said: ColumnStats, found: ColumnStats) -> Iterator[str]:
             yield name
 
 
-def _exceeds(one: object, other: object) -> bool:
+def _exceeds(one: Bound, other: Bound) -> bool:
     """Whether a bound is greater than another of the same column; they are not of one kind if it is wrong."""
-    if isinstance(one, str) != isinstance(other, str):
-        return True
-    return one > other  # type: ignore[operator, no-any-return]
+    if isinstance(one, str | bool) or isinstance(other, str | bool):
+        return type(one) is not type(other) or one > other  # type: ignore[operator]
+    return number_of(one) > number_of(other)

@@ -14,12 +14,13 @@ from datetime import date
 from itertools import chain
 from types import MappingProxyType
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from log_tables.columns.column_stats import DECIMAL_BOUND_DIGITS, Bound
+from log_tables.columns.column_stats import Bound
 from log_tables.columns.column_type import DECIMAL, looked_up
 from log_tables.columns.decimal_text import decimal_of
 from log_tables.layout import OFFSET, PARTITION, TIMESTAMP
@@ -40,7 +41,7 @@ _KINDS: Mapping[pa.DataType, tuple[type, ...]] = MappingProxyType(
         pa.bool_(): (bool,),
         pa.date32(): (str,),
         pa.timestamp("us", tz="UTC"): (str,),
-        DECIMAL: (int, float),
+        DECIMAL: (int, float, msgspec.Raw),
     }
 )
 """The kinds of JSON of which the stats of a column are."""
@@ -156,7 +157,8 @@ def _bound(bound: Bound | None, kind: pa.DataType) -> pa.Scalar | None:
     if bound is None or type(bound) not in _KINDS.get(looked_up(kind), ()):
         return None
     if pa.types.is_decimal(kind):
-        return _decimal_bound(repr(bound), kind)
+        number = decimal_of(msgspec.json.encode(bound).decode(), kind)
+        return None if isinstance(number, str) else pa.scalar(number, kind)
     try:
         if pa.types.is_date(kind):
             return pa.scalar(date.fromisoformat(str(bound)), kind)
@@ -165,14 +167,6 @@ def _bound(bound: Bound | None, kind: pa.DataType) -> pa.Scalar | None:
         return pa.scalar(bound, kind)
     except (ValueError, TypeError, OverflowError):
         return None
-
-
-def _decimal_bound(number: str, kind: pa.DataType) -> pa.Scalar | None:
-    """`number` as a decimal, unless it may have been rounded on its way."""
-    found = decimal_of(number, kind)
-    if isinstance(found, str) or len(found.as_tuple().digits) > DECIMAL_BOUND_DIGITS:
-        return None
-    return pa.scalar(found, kind)
 
 
 def _of_partition(topic: str, partition: int) -> pc.Expression:

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Any
 
 import msgspec
 
-from log_tables.columns.column_stats import NO_STATS, Bound, ColumnStats
+from log_tables.columns.column_stats import NO_STATS, Bound, ColumnStats, exact
 from log_tables.columns.columns_tag import declaration_id, joined_tag
 from log_tables.columns.declaration import Declaration, declaration_of_schema
 from log_tables.errors import CorruptLog, UnsupportedTable
@@ -66,14 +67,14 @@ class _TypedStats(msgspec.Struct, frozen=True):
     """The stats of a file with declared columns."""
 
     numRecords: int  # noqa: N815
-    minValues: dict[str, Bound]  # noqa: N815
-    maxValues: dict[str, Bound]  # noqa: N815
+    minValues: dict[str, Any]  # noqa: N815
+    maxValues: dict[str, Any]  # noqa: N815
     nullCount: dict[str, int]  # noqa: N815
 
 
 _stats_decoder = msgspec.json.Decoder(_Stats)
-_typed_stats_decoder = msgspec.json.Decoder(_TypedStats)
-_column_stats_decoder = msgspec.json.Decoder(ColumnStats)
+_typed_stats_decoder = msgspec.json.Decoder(_TypedStats, float_hook=exact)
+_column_stats_decoder = msgspec.json.Decoder(ColumnStats, float_hook=exact)
 _stats_encoder = msgspec.json.Encoder()
 
 Horizons = tuple[tuple[int, int], ...]
@@ -229,7 +230,7 @@ def _packed_stats(stats: str) -> bytes:
     except (ValueError, RecursionError):
         return b""  # the stats of another writer, which only leave out less
     least, greatest = (
-        {name: bound for name, bound in part.items() if name not in _OWN_COLUMNS}
+        {name: bound for name, bound in part.items() if name not in _OWN_COLUMNS and isinstance(bound, Bound)}
         for part in (found.minValues, found.maxValues)
     )
     nulls = {name: count for name, count in found.nullCount.items() if name not in _OWN_COLUMNS}

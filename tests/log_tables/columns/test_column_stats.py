@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, date, datetime
+from decimal import Context, Decimal
 
 import msgspec
 import pyarrow as pa
@@ -9,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.columns.column_stats import Bound, ColumnStats, ColumnStatsWriter
+from log_tables.columns.column_stats import Bound, ColumnStats, ColumnStatsWriter, exact, number_of
 from log_tables.columns.declaration import Declaration, parse
 from log_tables.columns.typed_values import typed_values
 from log_tables.limits import COLUMN_NAME_MAX_CHARS, STATS_COLUMNS_MAX, STATS_MAX_BYTES, STATS_TEXT_CHARS
 from log_tables.record import timestamp_us
-from tests.kit.declared_json import declared_values
+from tests.kit.declared_json import decimal_types, declared_values
 
 Declared = tuple[Declaration, list[bytes | None]]
 
@@ -37,6 +38,8 @@ def comparable(item: object) -> object:
 
 def bound_of(bound: Bound, kind: pa.DataType) -> object:
     """A bound as the value that it stands for."""
+    if pa.types.is_decimal(kind):
+        return number_of(bound)
     if pa.types.is_date(kind):
         return date.fromisoformat(str(bound))
     if pa.types.is_timestamp(kind):
@@ -114,6 +117,25 @@ def test_a_zero_is_between_both_zeros(items: list[object]) -> None:
     stats = stats_of(column("d", pa.float64(), items))
     assert math.copysign(1, float(stats.least["d"])) == -1
     assert math.copysign(1, float(stats.greatest["d"])) == 1
+
+
+@given(decimal_types.flatmap(lambda kind: st.tuples(st.just(kind), st.integers(1 - 10**kind.precision, 0))))
+def test_the_bounds_of_decimals_are_exact_and_have_no_exponent(drawn: tuple[pa.DataType, int]) -> None:
+    """As Spark writes them. Where one has an exponent, delta-rs finds no row of the file."""
+    kind, number = drawn
+    least = Decimal(number).scaleb(-kind.scale, Context(prec=38))
+    batch = column("d", kind, [-least, None, least])
+    stats = stats_of(batch)
+    texts = [msgspec.json.encode(bounds["d"]).decode() for bounds in (stats.least, stats.greatest)]
+    assert [Decimal(text) for text in texts] == [least, -least]
+    assert not {*"".join(texts)} - {*"-.0123456789"}
+    again = msgspec.json.Decoder(ColumnStats, float_hook=exact).decode(msgspec.json.encode(stats))
+    assert again == stats
+
+
+def test_bytes_have_no_bounds_and_their_nulls_are_counted() -> None:
+    batch = column("b", pa.binary(), [b"x", None, None])
+    assert stats_of(batch, batch) == ColumnStats(nulls={"b": 4})
 
 
 def test_the_first_32_declared_leaves_have_stats() -> None:

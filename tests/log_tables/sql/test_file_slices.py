@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import msgspec
@@ -27,8 +28,9 @@ from log_tables.table.snapshot import pack_stats
 from tests.kit.partitions import thin_out
 
 FIRST = "n bigint, s string, day date"
-LATER = f"{FIRST}, d double FROM '/n', at timestamp, b boolean, inner bigint FROM '/o/n'"
-DECLARED = ("value_error", "n", "s", "day", "d", "at", "b", "inner")
+OTHERS = "d double FROM '/n', at timestamp, b boolean, inner bigint FROM '/o/n', wide decimal(38,9) FROM '/w'"
+LATER = f"{FIRST}, {OTHERS}"
+DECLARED = ("value_error", "n", "s", "day", "d", "at", "b", "inner", "wide")
 COLUMNS = ("partition", "offset", "timestamp", "key", *DECLARED)
 LONG = "long, and beyond what the stats of a text hold, "
 NEW_YEAR_US = 1_356_998_400_000_000
@@ -78,7 +80,8 @@ def value(row: int) -> bytes | None:
         "at": f"2013-01-01T00:00:00.{row:06}Z",
         "b": row % 4 == 0,
         "o": {"n": row} if row % 3 else {},
-        "wide": "x" * 500,
+        "w": f"{row - 100}{'0' * 25}.000000001" if row % 4 else None,
+        "large": "x" * 500,
     }
     return msgspec.json.encode(fields)
 
@@ -100,6 +103,11 @@ scalars = {
     "d": st.floats(-102, 220).map(lambda value: pa.scalar(value, pa.float64())),
     "at": st.integers(-1, 320).map(lambda value: pa.scalar(NEW_YEAR_US + value, TIME)),
     "b": st.booleans().map(pa.scalar),
+    "wide": st.builds(
+        lambda row, rest: pa.scalar(Decimal(f"{row}{'0' * 25}.00000000{rest}"), pa.decimal128(38, 9)),
+        st.integers(-101, 220),
+        st.integers(0, 2),
+    ),
     "inner": st.integers(-1, 320).map(lambda value: pa.scalar(value, pa.int64())),
 }
 leaves = st.sampled_from(COLUMNS).flatmap(
@@ -157,7 +165,17 @@ def test_a_large_file_is_read_by_all_cores(files: TopicFiles) -> None:
     ("column", "bound"),
     [
         *(("n", "3"), ("n", 1.5), ("n", True), ("n", 2**63), ("s", 5), ("d", "NaN"), ("d", False), ("b", 1)),
-        *(("day", 3), ("day", "2013-02-30"), ("day", "x"), ("at", 3), ("at", "x"), ("at", "2013-01-01")),
+        *(
+            ("day", 3),
+            ("day", "2013-02-30"),
+            ("day", "x"),
+            ("wide", "3"),
+            ("wide", 1e-300),
+            ("wide", True),
+            ("at", 3),
+            ("at", "x"),
+            ("at", "2013-01-01"),
+        ),
     ],
 )
 def test_stats_of_another_kind_leave_nothing_out(files: TopicFiles, column: str, bound: Bound) -> None:

@@ -13,13 +13,25 @@ from log_tables.store.store import open_store
 from tests.kit.partitions import append
 
 FIRST = "n bigint, s string, day date"
-LATER = f"{FIRST}, d double, at timestamp, b boolean"
+LATER = f"{FIRST}, d double, at timestamp, b boolean, price decimal(12,3), code binary"
 FILES = [
-    (b'{"n":1,"s":"a","day":"2013-01-01","d":-0.0}', b'{"n":2,"s":"b","day":"2013-01-02","d":1.5}'),
-    (b'{"n":9007199254740993,"s":"nan","d":1e308,"b":true,"at":"2013-01-01T00:00:00.000001Z"}', b"{}"),
-    (b'{"n":-3,"s":"NULL","d":-2.5,"b":false,"at":"2013-06-01T00:00:00Z","day":"1969-12-31"}',),
+    (
+        b'{"n":1,"s":"a","day":"2013-01-01","d":-0.0,"price":1.5}',
+        b'{"n":2,"s":"b","day":"2013-01-02","d":1.5}',
+    ),
+    (
+        b'{"n":9007199254740993,"s":"nan","d":1e308,"price":"99999999.99","code":"AP8=","b":true,"at":"2013-01-01T00:00:00.000001Z"}',
+        b"{}",
+    ),
+    (
+        b'{"n":-3,"s":"NULL","d":-2.5,"price":"-3","code":"YQ==","b":false,"at":"2013-06-01T00:00:00Z","day":"1969-12-31"}',
+    ),
     (b"no JSON", None),
-    (b'{"n":3,"d":0.0,"b":true}', b'{"n":4,"s":"","d":2}', b'{"n":5,"s":"a nan b","d":3,"b":false}'),
+    (
+        b'{"n":3,"d":0.0,"price":2,"b":true}',
+        b'{"n":4,"s":"","d":2}',
+        b'{"n":5,"s":"a nan b","d":3,"b":false}',
+    ),
 ]
 
 
@@ -70,6 +82,16 @@ COLUMNS = {
     **dict.fromkeys(("s", "value_error", "key_text", "lower(s)", "cast(n as text)"), TEXTS),
     **dict.fromkeys(("day", "at", "timestamp"), TIMES),
     "b": ["true", "false", "NULL"],
+    "price": [
+        *NUMBERS[:4],
+        *NUMBERS[11:],
+        "'1.5'",
+        "'99999999.99'",
+        "99999999.99",
+        "2::decimal(5,2)",
+        "-3::decimal",
+    ],
+    "code": ["'\\x00ff'::bytea", "'a'", "X'61'", "NULL"],
 }
 
 

@@ -4,12 +4,16 @@ import operator as op
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.topic_admin import create_topic
@@ -23,7 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES, ROWS, QUERIES = 12, 4, 25
-DECLARED = "n bigint, s string, d double, b boolean, day date, at timestamp"
+DECLARED = (
+    "n bigint, s string, d double, b boolean, day date, at timestamp, price decimal(10,2), "
+    "wide decimal(38,9), code binary"
+)
 ENDS = ["", "a", "\ud7ff", "\ue000", "\uffff", "\U0001f600", "\U0010ffff"]
 
 
@@ -41,17 +48,23 @@ class Drawn:
 
     def row(self, file: int) -> dict[str, object]:
         """Fields that mostly lie between those of the files before and behind; some are null."""
+        return {name: field for name, field in self.every(file).items() if self.below(6)}
+
+    def every(self, file: int) -> dict[str, object]:
+        """Fields without a null."""
         year = (1, 1582, 1900, 1969, 1970, 2013)[file % 6]
         second = f"{self.below(60):02}.{self.below(3):03}{self.below(3):03}"
-        row = {
+        return {
             "n": 10 * file + self.below(10) - 2**53,
             "s": self.text(file),
             "d": (file - FILES // 2) * 0.1 + self.below(2) * 1e-17,
             "b": self.below(FILES) < file,
             "day": f"{year:04}-{file + 1:02}-{self.below(28) + 1:02}",
             "at": f"{year:04}-{file + 1:02}-01T23:59:{second}Z",
+            "price": f"{10 * (file - FILES // 2) + self.below(10)}.{self.below(10)}0",
+            "wide": f"{(file - FILES // 2) * 10**26 + self.below(3)}.00000000{self.below(10)}",
+            "code": "/////w==",
         }
-        return {name: field for name, field in row.items() if self.below(6)}
 
     def text(self, file: int) -> str:
         """Texts that differ before, at and behind the place where stats cut them."""
@@ -63,7 +76,7 @@ class Drawn:
         return Predicate(self.of("and", "or"), tests)
 
     def _test(self) -> "Test":
-        name = self.of("n", "s", "d", "b", "day", "at")
+        name = self.of("n", "s", "d", "b", "day", "at", "price", "wide")
         fields = [self.row(self.below(FILES)).get(name) for _ in range(2)]
         if None in fields:
             return name, self.of("is null", "is not null"), []
@@ -92,7 +105,7 @@ class Predicate:
 
 
 def _sql(name: str, operator: str, fields: list[object]) -> str:
-    kinds = {"s": "string", "d": "double", "day": "date", "at": "timestamp"}
+    kinds = {"s": "string", "d": "double", "day": "date", "at": "timestamp", **_DECIMALS}
     texts = [f"cast('{field}' as {kinds[name]})" if name in kinds else str(field) for field in fields]
     inner = ", ".join(texts)
     return f"{name} {operator} " + (f"({inner})" if operator == "in" else inner)
@@ -109,11 +122,14 @@ def _polars(name: str, operator: str, fields: list[object]) -> pl.Expr:
 
 
 def _typed(name: str, field: object) -> object:
+    if name in _DECIMALS:
+        return Decimal(str(field))
     if name == "day":
         return date.fromisoformat(str(field))
     return datetime.fromisoformat(str(field)) if name == "at" else field
 
 
+_DECIMALS = {"price": "decimal(10,2)", "wide": "decimal(38,9)"}
 _OPERATORS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "=": op.eq,
     "<": op.lt,
@@ -159,8 +175,12 @@ def test_spark_finds_the_same_with_and_without_skipping_and_reads_fewer_files(
         assert sorted(found.collect()) == sorted(expected.collect()), where
         read += files_read(frame.where(where).select("partition", "offset"))  # the metric is set only once
     assert min(read) < max(read) <= FILES + 1
-    third = f"n between {30 - 2**53} and {39 - 2**53}"
-    assert files_read(frame.where(third).select("partition", "offset")) == [1]
+    for third in (
+        f"n between {30 - 2**53} and {39 - 2**53}",
+        "price between -30 and -20.01",
+        f"wide between {-3 * 10**26} and {-3 * 10**26 + 5}",
+    ):
+        assert files_read(frame.where(third).select("partition", "offset")) == [1]
 
 
 def test_polars_finds_the_same_with_and_without_skipping(location: str, drawn: Drawn) -> None:
@@ -171,3 +191,18 @@ def test_polars_finds_the_same_with_and_without_skipping(location: str, drawn: D
         found = pl.scan_delta(location).filter(predicate.polars()).select("partition", "offset").collect()
         expected = plain.filter(predicate.polars()).select("partition", "offset")
         assert sorted(found.rows()) == sorted(expected.rows()), predicate
+
+
+def test_delta_rs_finds_decimals_with_and_without_skipping(location: str, drawn: Drawn) -> None:
+    table = DeltaTable(location)
+    whole, some = table.to_pyarrow_table(), table.to_pyarrow_dataset()
+    for _ in range(QUERIES):
+        name = drawn.of(*_DECIMALS)
+        number = pa.scalar(Decimal(str(drawn.every(drawn.below(FILES))[name])), whole.schema.field(name).type)
+        for compare in _OPERATORS.values():
+            where = compare(pc.field(name), number)
+            found = some.to_table(["partition", "offset"], where).to_pylist()
+            expected = whole.filter(where).select(["partition", "offset"]).to_pylist()
+            assert sorted(map(str, found)) == sorted(map(str, expected)), where
+    number = pa.scalar(Decimal(-3 * 10**26), pa.decimal128(38, 9))
+    assert len([*some.get_fragments(pc.field("wide") < number)]) < FILES
