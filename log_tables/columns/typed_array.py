@@ -29,40 +29,34 @@ def exact(items: Sequence[object], kind: pa.DataType) -> Made:
     Decimals are decoded to their JSON (msgspec.Raw).
     """
     texts = _raw_texts(kind)
-    return _exact(items if texts is None else [*map(texts, items)], kind)
+    return _exact(items if texts is None else [None if item is None else texts(item) for item in items], kind)
 
 
 @lru_cache(maxsize=1024)
 def _raw_texts(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """A function that gives a decoded item with bytes for the JSON in it; None if there is none."""
     if pa.types.is_decimal(kind):
-        return partial(_unless_null, bytes)
+        return bytes
     if not pa.types.is_nested(kind):
         return None
     if pa.types.is_struct(kind):
         found = {each.name: _raw_texts(each.type) for each in kind.fields}
         inner = {name: texts for name, texts in found.items() if texts is not None}
-        return partial(_unless_null, partial(_in_struct, inner)) if inner else None
+        return partial(_in_struct, inner) if inner else None
     item = _raw_texts(kind.value_type if pa.types.is_list(kind) else kind.item_type)
-    if item is None:
-        return None
-    return partial(_unless_null, partial(_in_map if pa.types.is_map(kind) else _in_list, item))
+    return None if item is None else partial(_in_map if pa.types.is_map(kind) else _in_list, item)
 
 
-def _unless_null(texts: Callable[[Any], Any], item: Any) -> Any:
-    return None if item is None else texts(item)
+def _in_struct(inner: dict[str, Callable[[Any], Any]], item: dict[str, Any] | None) -> dict[str, Any] | None:
+    return item and {name: inner[name](each) if name in inner else each for name, each in item.items()}
 
 
-def _in_struct(inner: dict[str, Callable[[Any], Any]], item: dict[str, Any]) -> dict[str, Any]:
-    return {name: inner[name](each) if name in inner else each for name, each in item.items()}
+def _in_map(texts: Callable[[Any], Any], item: dict[str, Any] | None) -> dict[str, Any] | None:
+    return item and {name: texts(each) for name, each in item.items()}
 
 
-def _in_map(texts: Callable[[Any], Any], item: dict[str, Any]) -> dict[str, Any]:
-    return {name: texts(each) for name, each in item.items()}
-
-
-def _in_list(texts: Callable[[Any], Any], item: list[Any]) -> list[Any]:
-    return [*map(texts, item)]
+def _in_list(texts: Callable[[Any], Any], item: list[Any] | None) -> list[Any] | None:
+    return item and [*map(texts, item)]
 
 
 def _exact(items: Sequence[object], kind: pa.DataType) -> Made:
