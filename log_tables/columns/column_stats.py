@@ -59,6 +59,7 @@ class ColumnStatsWriter:
     def __init__(self) -> None:
         self._bounds: dict[str, tuple[pa.Scalar, pa.Scalar]] = {}
         self._nulls: dict[str, int] = {}
+        self._unbound: set[str] = set()
 
     def add(self, batch: pa.RecordBatch, names: Sequence[str]) -> None:
         """Count the next rows, of which the columns `names` are declared ones, after VALUE_ERROR."""
@@ -66,7 +67,9 @@ class ColumnStatsWriter:
         for name in leaves[: STATS_COLUMNS_MAX + 1]:
             column = batch.column(name)
             self._nulls[name] = self._nulls.get(name, 0) + column.null_count
-            if column.null_count < len(column) and not pa.types.is_binary(column.type):
+            if not _has_bounds(column):
+                self._unbound.add(name)
+            elif column.null_count < len(column):
                 self._widen(name, column)
 
     def _widen(self, name: str, column: pa.Array) -> None:
@@ -80,13 +83,21 @@ class ColumnStatsWriter:
 
     def stats(self) -> ColumnStats:
         """The stats of all rows, of as many of the first columns as STATS_MAX_BYTES hold."""
-        least = {name: _least(low) for name, (low, _) in self._bounds.items()}
-        greatest = {name: _greatest(high) for name, (_, high) in self._bounds.items()}
+        bounds = {name: found for name, found in self._bounds.items() if name not in self._unbound}
+        least = {name: _least(low) for name, (low, _) in bounds.items()}
+        greatest = {name: _greatest(high) for name, (_, high) in bounds.items()}
         return _bounded(
             {name: bound for name, bound in least.items() if bound is not None},
             {name: bound for name, bound in greatest.items() if bound is not None},
             self._nulls,
         )
+
+
+def _has_bounds(column: pa.Array) -> bool:
+    """Whether readers agree on the order of its values, and JSON has them: bytes, NaN and infinities not."""
+    if pa.types.is_floating(column.type):
+        return bool(pc.all(pc.is_finite(column), min_count=0).as_py())
+    return not pa.types.is_binary(column.type)
 
 
 def _bounded(

@@ -7,34 +7,27 @@ column has one type and one pointer for ever, as the records that have it keep i
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import mmh3
 import pyarrow as pa
 
 from log_tables.columns.column_type import (
-    DECIMALS,
-    array_of,
     ddl,
-    decimal_type,
     delta_field,
-    leaf,
     leaf_count,
-    map_of,
     of_delta,
     quoted,
-    struct_of,
     without_case,
 )
+from log_tables.columns.ddl_reader import UNSOUGHT, DdlReader, check_plain_name
 from log_tables.errors import InvalidConfig
 from log_tables.layout import VALUE_ERROR
 from log_tables.limits import (
-    COLUMN_NAME_MAX_CHARS,
     COLUMNS_MAX,
     COLUMNS_TEXT_MAX_CHARS,
     LEAF_COLUMNS_MAX,
-    NESTED_TYPES_MAX,
     VALUE_DEPTH_MAX,
 )
 from log_tables.schemas.decoded import JSON, Encoding
@@ -62,12 +55,7 @@ RESERVED = frozenset(
 """Names that columns of ours have, of segments, of views or of Spark's source; as `without_case` has them."""
 
 _SUFFIX = "_json"
-_TOKEN = re.compile(
-    r"\s*(?:`(?P<quoted>(?:[^`]|``)*)`|'(?P<text>(?:[^']|'')*)'|(?P<word>[^\s,;:<>(){}'\"`=]+)|(?P<mark>[,:<>()]))"
-)
-_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 _POINTER = re.compile(r"(/(?:[^~/]|~[01])*)+")
-_UNSOUGHT = re.compile(r"[\"\\\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +200,7 @@ def parse(text: str) -> Declaration:
         )
     if not text.strip():
         return NOTHING
-    columns = _Parser(text).columns()
+    columns = [*_columns(DdlReader(text))]
     check_count(Declaration(tuple(columns)))
     taken: set[str] = set()
     for column in columns:
@@ -222,6 +210,20 @@ def parse(text: str) -> Declaration:
         taken.add(without_case(column.name))
         _check_pointer(column)
     return Declaration(tuple(columns))
+
+
+def _columns(reader: DdlReader) -> Iterator[Column]:
+    """All columns of a declaration."""
+    yield _column(reader)
+    while not reader.is_at_end():
+        reader.expect(",")
+        yield _column(reader)
+
+
+def _column(reader: DdlReader) -> Column:
+    name, kind = reader.name(), reader.type()
+    pointer = reader.text_after("from")
+    return Column(name, kind, own_pointer(name) if pointer is None else pointer)
 
 
 def check_count(declaration: Declaration) -> None:
@@ -247,7 +249,7 @@ def check_count(declaration: Declaration) -> None:
 
 def check_name(name: str) -> None:
     """Raise InvalidConfig for a name that no declared column can have."""
-    _check_plain_name(name)
+    check_plain_name(name)
     if without_case(name) in RESERVED:
         raise InvalidConfig(
             f"lakelog has a column {without_case(name)!r}; choose another name, such as {name}_"
@@ -256,25 +258,13 @@ def check_name(name: str) -> None:
         raise InvalidConfig(f"the name {name!r} ends as a view does; leave {_SUFFIX} out")
 
 
-def _check_plain_name(name: str) -> None:
-    if _FORBIDDEN.search(name) or not name.isprintable():
-        raise InvalidConfig(
-            f"the name {name!r} has a character that a column of Parquet cannot have; leave out spaces, "
-            "control characters and , ; { } ( ) ="
-        )
-    if not 1 <= len(name) <= COLUMN_NAME_MAX_CHARS:
-        raise InvalidConfig(
-            f"a column has a name of {len(name)} characters; use 1 to {COLUMN_NAME_MAX_CHARS}"
-        )
-
-
 def _check_pointer(column: Column) -> None:
     if not _POINTER.fullmatch(column.pointer):
         raise InvalidConfig(
             f"the path {column.pointer!r} of column {column.name} is no JSON pointer; write /field, or "
             "/field/inner, with ~1 for a slash in a name and ~0 for a tilde"
         )
-    if _UNSOUGHT.search(column.pointer):
+    if UNSOUGHT.search(column.pointer):
         raise InvalidConfig(
             f"the path {column.pointer!r} of column {column.name} has a quote, a backslash or a control "
             "character; leave this column out"
@@ -289,141 +279,3 @@ def _check_pointer(column: Column) -> None:
 def own_pointer(name: str) -> str:
     """The pointer to the field `name` of a value."""
     return "/" + name.replace("~", "~0").replace("/", "~1")
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    """A word or a mark as it is written; a name between backticks, a text between quotes."""
-
-    text: str
-    kind: str
-
-
-@dataclass(slots=True)
-class _Parser:
-    """Reads a declaration, token by token."""
-
-    source: str
-    _tokens: list[_Token] = field(init=False)
-    _next: int = 0
-
-    def __post_init__(self) -> None:
-        self._tokens = [*self._cut()]
-
-    def _cut(self) -> Iterator[_Token]:
-        at, text = 0, self.source.rstrip()
-        while at < len(text):
-            match = _TOKEN.match(text, at)
-            if match is None or match.lastgroup is None:
-                raise self._wrong(text[at:].strip()[:20])
-            inner = match[match.lastgroup]
-            quote = {"quoted": "`", "text": "'"}.get(match.lastgroup)
-            yield _Token(inner if quote is None else inner.replace(quote * 2, quote), match.lastgroup)
-            at = match.end()
-
-    def columns(self) -> list[Column]:
-        """All columns of the declaration."""
-        found = [self._column()]
-        while self._next < len(self._tokens):
-            self._expect(",")
-            found.append(self._column())
-        return found
-
-    def _column(self) -> Column:
-        name, kind = self._name(), self._type(0)
-        if not self._is_word("from"):
-            return Column(name, kind, own_pointer(name))
-        self._next += 1
-        token = self._take()
-        if token.kind != "text":
-            raise self._wrong(token.text)
-        return Column(name, kind, token.text)
-
-    def _type(self, depth: int) -> pa.DataType:
-        token = self._take()
-        word = token.text.lower()
-        if token.kind != "word":
-            raise self._wrong(token.text)
-        if word in DECIMALS:
-            return decimal_type([*self._parameters()])
-        if word not in ("array", "map", "struct"):
-            return leaf(token.text)
-        if depth >= NESTED_TYPES_MAX:
-            raise InvalidConfig(
-                f"a type is nested more than {NESTED_TYPES_MAX} deep; declare an inner part as a column, "
-                "with FROM '/its/path'"
-            )
-        self._expect("<")
-        kind = {"array": self._array, "map": self._map, "struct": self._struct}[word](depth + 1)
-        self._expect(">")
-        return kind
-
-    def _parameters(self) -> Iterator[str]:
-        """The words between parentheses after a type, if there are any."""
-        mark = "("
-        while self._is_mark(mark):
-            self._next += 1
-            yield self._name()
-            mark = ","
-        if mark == ",":
-            self._expect(")")
-
-    def _array(self, depth: int) -> pa.DataType:
-        return array_of(self._type(depth))
-
-    def _map(self, depth: int) -> pa.DataType:
-        if self._type(depth) != pa.string():
-            raise InvalidConfig("a map has keys of another type than string; write map<string, …>")
-        self._expect(",")
-        return map_of(self._type(depth))
-
-    def _struct(self, depth: int) -> pa.DataType:
-        fields: dict[str, pa.DataType] = {}
-        while True:
-            name = self._name()
-            _check_plain_name(name)
-            if _UNSOUGHT.search(name):
-                raise InvalidConfig(
-                    f"the field {name!r} of a struct has a quote or a backslash; leave this field out"
-                )
-            if without_case(name) in map(without_case, fields):
-                raise InvalidConfig(f"a struct has the field {name} twice; leave one of them out")
-            if self._is_mark(":"):
-                self._next += 1
-            fields[name] = self._type(depth)
-            if not self._is_mark(","):
-                return struct_of(fields)
-            self._next += 1
-
-    def _name(self) -> str:
-        token = self._take()
-        if token.kind not in ("word", "quoted"):
-            raise self._wrong(token.text)
-        return token.text
-
-    def _take(self, wanted: str = "") -> _Token:
-        if self._next == len(self._tokens):
-            raise self._wrong("its end", wanted)
-        self._next += 1
-        return self._tokens[self._next - 1]
-
-    def _expect(self, mark: str) -> None:
-        token = self._take(mark)
-        if token != _Token(mark, "mark"):
-            raise self._wrong(token.text, mark)
-
-    def _is_mark(self, mark: str) -> bool:
-        return self._next < len(self._tokens) and self._tokens[self._next] == _Token(mark, "mark")
-
-    def _is_word(self, word: str) -> bool:
-        if self._next == len(self._tokens):
-            return False
-        token = self._tokens[self._next]
-        return token.kind == "word" and token.text.lower() == word
-
-    def _wrong(self, at: str, wanted: str = "") -> InvalidConfig:
-        missing = f", where {wanted!r} should be" if wanted else ""
-        return InvalidConfig(
-            f"the declaration cannot be read at {at!r}{missing}; write NAME TYPE [FROM '/path'], such as "
-            "carrier string, at timestamp FROM '/time_hour'"
-        )

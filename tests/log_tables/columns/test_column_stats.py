@@ -138,6 +138,14 @@ def test_bytes_have_no_bounds_and_their_nulls_are_counted() -> None:
     assert stats_of(batch, batch) == ColumnStats(nulls={"b": 4})
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_doubles_that_json_does_not_have_are_within_no_bounds(number: float) -> None:
+    """Spark has NaN above all numbers, and Arrow's greatest value is never NaN."""
+    first, second = column("d", pa.float64(), [1.0, None, number]), column("d", pa.float64(), [2.0])
+    for batches in ((first, second), (second, first)):
+        assert stats_of(*batches) == ColumnStats(nulls={"d": 1})
+
+
 def test_the_first_32_declared_leaves_have_stats() -> None:
     nested = ", ".join(f"n{index} array<bigint>" for index in range(STATS_COLUMNS_MAX))
     leaves = ", ".join(f"c{index} bigint" for index in range(STATS_COLUMNS_MAX + 1))
