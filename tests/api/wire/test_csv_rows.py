@@ -60,9 +60,10 @@ def test_a_field_that_is_said_to_be_json_stands_as_it_is_if_it_is(field: str, ma
 def test_declared_columns_say_which_fields_are_json() -> None:
     declared = parse(
         "n bigint, x double FROM '/y', s string, d date, t timestamp, b boolean, l array<bigint>, "
+        "price decimal(9,2), code binary, "
         "deep bigint FROM '/o/n', m bigint FROM '/both', o string FROM '/both'"
     )
-    assert names_of_json(declared) == {"n", "y", "b", "l"}
+    assert names_of_json(declared) == {"n", "y", "b", "l", "price"}
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """`fsck --deep`: declared columns are what the values say, in the files, in the log and in the stats."""
 
 from collections.abc import Callable
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from log_tables.clock import ManualClock
@@ -20,11 +22,13 @@ from tests.kit.tampered import Change, tamper, unchanged, with_cell
 
 DECLARED = parse(
     "n bigint, s string, d double, b boolean, at timestamp, day date, tags array<string>, "
-    "named map<string, bigint>, route struct<to: string, stops: array<bigint>>"
+    "named map<string, bigint>, route struct<to: string, stops: array<bigint>>, "
+    "price decimal(38,3), code binary"
 )
 SECRET = "17171717"
 VALUES = [
-    b'{"n":1,"s":"a","d":0.5,"b":true,"at":"2013-01-01T05:00:00.123456Z","day":"2013-01-01"}',
+    b'{"n":1,"s":"a","d":0.5,"b":true,"at":"2013-01-01T05:00:00.123456Z","day":"2013-01-01",'
+    b'"price":"-%d.001","code":"AP8="}' % 10**34,
     None,
     b'{"tags":["x",null],"named":{"a":1},"route":{"to":"IAH","stops":[1,2]}}',
     b"no JSON",
@@ -69,6 +73,9 @@ def test_what_was_appended_is_sound(partition: Partition) -> None:
         ("d", 0, 0.25),
         ("b", 0, False),
         ("b", 4, True),
+        ("price", 0, Decimal(f"-{10**34}.002")),
+        ("price", 5, Decimal(SECRET)),
+        ("code", 0, SECRET.encode()),
         ("tags", 2, ["x", SECRET]),
         ("tags", 2, ["x"]),
         ("named", 2, [("a", int(SECRET))]),
@@ -130,6 +137,10 @@ def test_a_file_without_the_columns_that_the_log_names_is_found(partition: Parti
         ("at", "2013-01-01T05:00:00.124Z", None, 0),
         ("at", None, "2013-01-01T05:00:00.123Z", 0),
         ("day", "2013-01-02", None, 0),
+        ("price", Raw(f"-{10**34}.0009".encode()), None, 0),
+        ("price", None, Raw(f"-{10**34}.0011".encode()), 0),
+        ("price", "-1", None, 0),
+        ("code", None, None, 1),
     ],
 )
 def test_bounds_that_do_not_hold_are_found(

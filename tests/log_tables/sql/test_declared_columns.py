@@ -1,5 +1,6 @@
 """SQL over declared columns: what they hold before and after a change, and the files left out."""
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,21 @@ def test_a_column_is_known_before_the_first_record_has_it(cluster: Cluster) -> N
         query(cluster, "select seats from t")
 
 
+def test_decimals_are_exact_and_compare_as_texts_do(cluster: Cluster) -> None:
+    partition = create_topic(
+        cluster, "p", configs={"value.columns": "price decimal(38,9), code binary"}
+    ).partition(0)
+    partition.claim("")
+    most = f"{'9' * 29}.{'9' * 9}"
+    append(partition, b'{"price":"-%b","code":"AP8="}' % most.encode(), b'{"price":0.10}', b'{"price":0.2}')
+    assert rows(cluster, "select sum(price) from p where price > -1") == [(Decimal("0.300000000"),)]
+    for where in (f"price = '-{most}'", "code = X'00FF'"):
+        assert rows(cluster, f"select price, code from p where {where}") == [
+            (Decimal(f"-{most}"), b"\x00\xff")
+        ]
+    assert rows(cluster, "select count(*) from p where price in ('0.1', '0.2') and code is null") == [(2,)]
+
+
 def test_the_columns_of_a_topic_are_described(cluster: Cluster) -> None:
     described = {row["column_name"]: row["data_type"] for row in query(cluster, "describe t").to_pylist()}
     assert described["delay"] == "Float64"
@@ -88,10 +104,12 @@ def test_the_columns_of_a_topic_are_described(cluster: Cluster) -> None:
 def test_only_files_that_can_hold_a_match_are_opened(tmp_path: Path) -> None:
     store = FaultyStore(open_store(tmp_path))
     cluster = Cluster.open(store)
-    partition = create_topic(cluster, "t", configs={"value.columns": "n bigint, s string"}).partition(0)
+    partition = create_topic(
+        cluster, "t", configs={"value.columns": "n bigint, s string, p decimal(9,2)"}
+    ).partition(0)
     partition.claim("")
     for file in range(FILES):
-        append(partition, b'{"n":%d,"s":"%d"}' % (file, file))
+        append(partition, b'{"n":%d,"s":"%d","p":"%d.5"}' % (file, file, file))
 
     def opened(sql: str) -> int:
         seen = Cluster.open(FaultyStore(open_store(tmp_path)))
@@ -102,5 +120,7 @@ def test_only_files_that_can_hold_a_match_are_opened(tmp_path: Path) -> None:
 
     assert opened("select count(*) from t where n = 3") == 1
     assert opened("select count(*) from t where s = '3' and n < 5") == 1
+    assert opened("select count(*) from t where p = '3.50'") == 1
+    assert opened("select count(*) from t where p between 3 and 4") == 1
     assert opened("select count(*) from t where cast(n as double) = 3.0") == FILES
     assert opened("select count(distinct key_text is null) from t where value_error is null") == FILES

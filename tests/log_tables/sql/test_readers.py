@@ -1,6 +1,7 @@
 """Other readers of Delta see the same rows as we do, in the same order: our tables are plain tables."""
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from datafusion import SessionContext
 from deltalake import DeltaTable
 
 from log_tables.clock import ManualClock
+from log_tables.columns.declaration import parse
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
 from log_tables.partition.reader import PartitionConfig
 from log_tables.record import Record, input_batch
@@ -116,6 +118,90 @@ def with_datafusion(path: str) -> pa.Table:
 def test_a_reader_sees_the_same_rows(table: tuple[str, list[Row]], read: Callable[[str], pa.Table]) -> None:
     path, rows = table
     assert rows_of(read(path)) == rows
+
+
+DECLARED = (
+    "small decimal(4,2), price decimal(10,2), large decimal(38,0), fine decimal(38,38), code binary, "
+    "prices array<decimal(20,3)>, by_name map<string, decimal(5,0)>, "
+    "one struct<price: decimal(38,9), code: binary>"
+)
+NINES = "9" * 38
+TYPED_ROWS = (
+    (
+        Decimal("-12.50"),
+        Decimal("-99999999.99"),
+        Decimal(NINES),
+        Decimal(f"-0.{NINES}"),
+        b"\x00\xff",
+        [Decimal("1.005"), None, Decimal(-7)],
+        {"a": Decimal(-1)},
+    ),
+    (
+        Decimal("0.00"),
+        Decimal("0.01"),
+        Decimal(f"-{NINES}"),
+        Decimal(f"0.{'0' * 37}1"),
+        b"",
+        [],
+        {"a": None, "b": Decimal(99_999)},
+    ),
+    (None,) * 7,
+    (Decimal("99.99"), None, Decimal(0), Decimal(0), "ü".encode(), None, None),
+)
+ONE = {"price": Decimal(f"{'9' * 29}.{'9' * 9}"), "code": b"\x01"}
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table with decimals and bytes, in a file for each row and one, compressed, for all of them."""
+    store, clock = open_store(tmp_path_factory.mktemp("typed")), ManualClock()
+    declaration = parse(DECLARED)
+    create_table(store, "table", clock, columns=declaration)
+    limits = SegmentLimits(compressed_bytes=0)
+    partition = Partition(store, "table", clock, PartitionConfig("zstd", limits=limits, columns=declaration))
+    partition.claim("")
+    names = declaration.names[:-1]
+    rows = [
+        {**dict(zip(names, row, strict=True)), "one": None if row[0] is None else ONE} for row in TYPED_ROWS
+    ]
+    values = [msgspec.json.encode(row) for row in rows]
+    for some in (*([value] for value in values), values):
+        partition.append([AppendRequest(input_batch([*map(Record, some)], 0))])
+    return store.delta_location("table")[0]
+
+
+@pytest.mark.parametrize("read", [with_delta_rs, with_polars, with_duckdb, with_datafusion])
+def test_a_reader_sees_decimals_and_bytes_as_they_are(typed: str, read: Callable[[str], pa.Table]) -> None:
+    found = read(typed).select(parse(DECLARED).names)
+    assert [typed_row(row) for row in found.to_pylist()] == [*map(expected_row, TYPED_ROWS)] * 2
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("vectorized", ["true", "false"])
+def test_spark_sees_decimals_and_bytes_as_they_are(
+    typed: str, spark: "SparkSession", vectorized: str
+) -> None:
+    own = spark.newSession()
+    for conf in ("enableVectorizedReader", "enableNestedColumnVectorizedReader"):
+        own.conf.set(f"spark.sql.parquet.{conf}", vectorized)
+    found = own.read.format("delta").load(typed).orderBy("offset")
+    rows = [row.asDict(recursive=True) for row in found.select(*parse(DECLARED).names).collect()]
+    assert [typed_row(row) for row in rows] == [*map(expected_row, TYPED_ROWS)] * 2
+    for name, number in (("large", f"-{NINES}"), ("fine", f"-0.{NINES}"), ("small", "-12.50")):
+        assert found.where(f"{name} = {number}BD").count() == 2
+
+
+def typed_row(row: dict[str, Any]) -> tuple[object, ...]:
+    """The declared columns of a row, by their names: maps as dicts, bytes as bytes."""
+    one = row["one"] and {**row["one"], "code": bytes(row["one"]["code"])}
+    code = None if row["code"] is None else bytes(row["code"])
+    by_name = None if row["by_name"] is None else dict(row["by_name"])
+    names = ("small", "price", "large", "fine")
+    return *(row[name] for name in names), code, row["prices"], by_name, one
+
+
+def expected_row(row: tuple[object, ...]) -> tuple[object, ...]:
+    return *row, None if row[0] is None else ONE
 
 
 def test_delta_rs_skips_files_by_our_statistics(table: tuple[str, list[Row]]) -> None:

@@ -1,6 +1,7 @@
 """Declared columns as columns of a query: their types, where they are null, and what is refused."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 DECLARED = (
     "carrier string, delay double, at timestamp, tags array<string>, seats map<string, bigint>, "
-    "to_ struct<code: string>"
+    "to_ struct<code: string>, fare decimal(38,2), raw binary"
 )
 FLIGHT = (
     b'{"carrier":"UA","delay":2,"at":"2013-01-01T05:00:00Z","tags":["a"],"seats":{"x":1},'
-    b'"to_":{"code":"IAH"}}'
+    b'"to_":{"code":"IAH"},"fare":"-%d.5","raw":"AP8="}' % 10**35
 )
 
 
@@ -62,8 +63,14 @@ def test_a_query_names_declared_columns_among_those_of_every_row(topics: Topics)
         {"offset": 1, "carrier": None, "value_error": wrong, "delay": None},
         {"offset": 2, "carrier": None, "value_error": None, "delay": None},
     ]
-    schema = LakelogSource(topics.options(columns="topic,tags,at")).schema()
-    assert schema.simpleString() == "struct<topic:string,tags:array<string>,at:timestamp>"
+    schema = LakelogSource(topics.options(columns="topic,tags,at,fare,raw")).schema()
+    kinds = "topic:string,tags:array<string>,at:timestamp,fare:decimal(38,2),raw:binary"
+    assert schema.simpleString() == f"struct<{kinds}>"
+    fares = table(topics, columns="fare,raw")
+    assert fares == [
+        {"fare": Decimal(f"-{10**35}.50"), "raw": b"\x00\xff"},
+        *[{"fare": None, "raw": None}] * 2,
+    ]
 
 
 def test_a_column_is_null_where_a_topic_or_a_file_lacks_it(topics: Topics) -> None:
@@ -101,7 +108,7 @@ def test_a_stream_does_not_notice_that_its_topic_is_altered(topics: Topics) -> N
 def test_other_columns_are_refused_with_those_that_there_are(topics: Topics) -> None:
     unknown = refused(topics, columns="offset,gate")
     assert unknown.startswith("columns names 'gate'; there are key, value")
-    assert unknown.endswith("headers, value_error, carrier, delay, at, tags, seats, to_")
+    assert unknown.endswith("headers, value_error, carrier, delay, at, tags, seats, to_, fare, raw")
     assert "topics other and t declare the column delay with different types" in refused(
         topics, subscribePattern="t|other", columns="delay"
     )

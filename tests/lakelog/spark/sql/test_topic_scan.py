@@ -185,13 +185,16 @@ def test_columns_that_are_declared_leave_a_view_as_it_is(
 def test_a_view_has_declared_columns_from_the_table_and_from_the_tail(
     spark: "SparkSession", cluster: Cluster, topic: Topic
 ) -> None:
-    alter_topic(cluster, "t", {"value.columns": "a bigint, `b-c` array<string> FROM '/b'"})
-    append(topic.partition(0), b'{"a":1,"b":["x",null]}')
+    alter_topic(
+        cluster, "t", {"value.columns": "a bigint, `b-c` array<string> FROM '/b', p decimal(38,3), r binary"}
+    )
+    append(topic.partition(0), b'{"a":1,"b":["x",null],"p":-%d.125,"r":"AP8="}' % 10**34)
     fold(topic)
-    append(topic.partition(1), b'{"a":2}', b'{"a":"x"}')
+    append(topic.partition(1), b'{"a":2,"p":"0.5"}', b'{"a":"x"}')
     register(spark, cluster, names="t")
     check(spark, cluster)
-    sql = "select partition, offset, a, value_error{} from t order by 1, 2"
+    sql = "select partition, offset, a, value_error, p, r{} from t order by 1, 2"
+    assert rows(spark, "select a from t where p = 0.5 or r = X'00FF' order by a") == [(1,), (2,)]
     assert rows(spark, sql.format("")) == local(cluster, sql.format(""))
     assert rows(spark, "select `b-c` from t where a = 1") == [(["x", None],)]
     alter_topic(cluster, "t", {"value.columns": "`b-c` array<string> FROM '/b'"})
