@@ -354,6 +354,7 @@ _COLUMNS: dict[tuple[str, str], Callable[[Raw, pa.DataType, _Values], pa.Array |
     ("double", "double"): _plain,
     ("float", "double"): _plain,
     ("string", "string"): _text,
+    ("bytes", "binary"): _text,
     ("enum", "string"): _symbol,
     ("date", "date32[day]"): _date,
     **{(unit, "timestamp[us, tz=UTC]"): _timestamp for unit in ("ms", "us", "ns")},

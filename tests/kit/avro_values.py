@@ -2,6 +2,7 @@
 
 import io
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -43,6 +44,7 @@ LEAVES = [
     Typed("double", st.floats().map(lambda value: (value, real(value)))),
     Typed("float", st.floats(width=32).map(lambda value: (value, real(value)))),
     Typed("string", _same(TEXT)),
+    Typed("bytes", st.binary(max_size=8).map(lambda data: (data, b64encode(data).decode()))),
     Typed(
         {"type": "long", "logicalType": "timestamp-micros"}, st.integers(_FIRST_US, _LAST_US).map(_instant)
     ),

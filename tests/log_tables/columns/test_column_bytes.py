@@ -56,6 +56,7 @@ def test_many_values_are_wide_together() -> None:
         (f"a map<string, array<{struct(100)}>>", 800, b'{"a":{"k":%b}}'),
         (f"a struct<b: array<{struct(100)}>>, n bigint FROM '/n'", 800, b'{"a":{"b":%b},"n":1}'),
         (f"a array<{struct(1000)}>", 8_000, b'{"a":%b}'),
+        (f"a array<struct<n: {struct(60)}, d: decimal(5,2), e: binary>>", 504, b'{"a":%b}'),
     ],
 )
 @pytest.mark.parametrize("more", [0, 1])

@@ -1,6 +1,7 @@
 """Values that are made to hurt get the columns that any reading gives them, within bounded memory."""
 
 import tracemalloc
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from log_tables.columns.declaration import Declaration, parse
 from log_tables.columns.fit import fit
 from log_tables.columns.json_depth import too_deep
+from log_tables.columns.misfit import misfits
 from log_tables.columns.typed_values import typed_values
 from log_tables.limits import KIB, MIB, NESTED_FIELD_MAX_BYTES, TYPED_AT_ONCE_BYTES, VALUE_DEPTH_MAX
+from log_tables.rows import Rows
 from tests.kit.declared_json import nested
 
 LONG = 2 * MIB
@@ -60,6 +63,7 @@ def test_a_hostile_value_is_judged_as_any_other(case: str, declared: str) -> Non
     [
         ("bigint", "/a is a number beyond bigint"),
         ("double", "/a is a number beyond double"),
+        ("decimal(38,2)", "/a is a number beyond decimal(38,2)"),
         ("string", "/a is a whole number, not string"),
         ("array<bigint>", "/a is a whole number, not array"),
     ],
@@ -69,6 +73,30 @@ def test_a_number_of_many_digits_is_judged_by_its_type(kind: str, error: str, di
     value, declaration = b'{"a":' + b"9" * digits + b"}", parse(f"a {kind}")
     assert fit(value, declaration) == ([None], error)
     assert typed_values(pa.array([value, b"{}"]), declaration).column(0).to_pylist() == [error, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (b"1e999999999", "/a is a number beyond decimal(10,2)"),
+        (b"-1E-999999999", "/a has more than 2 digits after the point, not decimal(10,2)"),
+        (b"1e" + b"9" * LONG, "/a is a number beyond decimal(10,2)"),
+        (b"1e-" + b"9" * LONG, "/a has more than 2 digits after the point, not decimal(10,2)"),
+        (b"0." + b"0" * LONG + b"1", "/a has more than 2 digits after the point, not decimal(10,2)"),
+        (b"0e" + b"9" * LONG, None),
+        (b"1." + b"0" * LONG, None),
+        (b"1" + b"0" * LONG + b"e-%d" % LONG, None),
+    ],
+)
+@pytest.mark.parametrize("form", [b'{"a":%b}', b'{"a":"%b"}', b'{"a":"\\u0031","a":"%b"}'])
+def test_a_decimal_of_any_exponent_is_counted_and_not_computed(
+    form: bytes, text: bytes, error: str | None
+) -> None:
+    """Arrow ends its process where it casts 1E-999999999 to a decimal."""
+    declaration, value = parse("a decimal(10,2)"), form % text
+    assert fit(value, declaration) == ([None if error else Decimal(text[:1].decode())], error)
+    assert typed_values(pa.array([value, b"{}"]), declaration).column(0).to_pylist() == [error, None]
+    assert [found.reason for found in misfits(Rows([value], 0), declaration)] == ([error] if error else [])
 
 
 def test_the_stack_of_the_caller_decides_nothing() -> None:

@@ -166,7 +166,17 @@ def test_a_tag_of_several_segments_names_what_one_of_them_misses(missing: list[s
     assert len(found) == min(MISSING_SCHEMAS_MAX, len(found | set[int | str]().union(*missing)))
 
 
-KINDS = ("string", "bigint", "double", "boolean", "date", "timestamp")
+KINDS = (
+    "string",
+    "bigint",
+    "double",
+    "boolean",
+    "date",
+    "timestamp",
+    "binary",
+    "decimal(20,4)",
+    "decimal(5,1)",
+)
 
 
 @given(st.data())

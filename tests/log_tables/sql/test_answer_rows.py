@@ -29,6 +29,7 @@ HOSTILE = st.text(st.characters(codec="utf-8"), max_size=50)
         (True, "true"),
         (2**63 - 1, "9223372036854775807"),
         (Decimal("0.10"), "0.10"),
+        (Decimal("0E-10"), "0.0000000000"),
         (0.1, "0.1"),
         (float("nan"), "NaN"),
         (float("-inf"), "-Infinity"),

@@ -126,7 +126,7 @@ DECLARED = (
     "one struct<price: decimal(38,9), code: binary>"
 )
 NINES = "9" * 38
-TYPED_ROWS = (
+TYPED_ROWS: tuple[tuple[object, ...], ...] = (
     (
         Decimal("-12.50"),
         Decimal("-99999999.99"),
