@@ -135,8 +135,9 @@ def _compare(
 
 
 def _as_found(batch: pa.RecordBatch, known: pa.RecordBatch, missing: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that are `known`, but for rows of `batch` that say of their schema that it is not: these are
-    as if it was `missing`. A merge may have joined both.
+    """The columns that are `known`, and `missing` ones for rows of `batch` that say so of their schema.
+
+    A merge may have joined both.
     """
     said = pc.equal(batch.column(VALUE_ERROR), missing.column(0)).fill_null(False)
     chosen = pc.and_(said, _unknown(missing.column(0))).to_numpy(zero_copy_only=False)

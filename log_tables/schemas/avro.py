@@ -256,7 +256,7 @@ def _name(kind: Type) -> str:
 
 
 def _recursive(read: Read, data: bytes, at: int, room: _Room) -> tuple[Any, int]:
-    """What `read` reads, a type within itself, as the text of its JSON; within such a text as it is."""
+    """Read a type within itself, as the text of its JSON; within such a text as it is."""
     room.depth -= 1
     if room.depth < 0:
         raise Undecodable(f"is nested more than {VALUE_DEPTH_MAX} deep")

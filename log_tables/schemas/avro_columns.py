@@ -122,7 +122,7 @@ def columns_of(
 
 @lru_cache(maxsize=256)
 def _walk(schema: Schema, wanted: frozenset[Steps]) -> Walk | None:
-    """What reads the fields `wanted` of values of `schema`; None for one that has other types."""
+    """The reader of the fields `wanted` of values of `schema`; None for one that has other types."""
     named: dict[str, Any] = {}
     try:
         return _Compiler(named).walk(parsed(schema, named), wanted)
@@ -140,7 +140,7 @@ class _Compiler:
         self._open: list[str] = []
 
     def walk(self, kind: Type, wanted: frozenset[Steps]) -> Walk:
-        """What reads a type, of which the fields `wanted` are asked for; () is the type itself."""
+        """The reader of a type, of which the fields `wanted` are asked for; () is the type itself."""
         if isinstance(kind, list):
             return self._or_null(kind, wanted)
         if isinstance(kind, str):
@@ -208,7 +208,7 @@ def _spread(raw: Raw, rows: np.ndarray, count: int) -> Raw:
 
 
 def _leaf(name: str, logical: str, kind: Mapping[str, Any], wanted: bool) -> Walk:
-    """What reads a type without parts."""
+    """The reader of a type without parts."""
     read = _LEAVES.get(name)
     if name == "fixed":
         if wanted:

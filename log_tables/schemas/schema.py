@@ -49,7 +49,7 @@ class Undecodable(Exception):
         self.reason, self.path = reason, path
 
     def within(self, name: str) -> "Undecodable":
-        """The same error in the field `name` of what is around it."""
+        """This error in the field `name` of what is around it."""
         return Undecodable(self.reason, (name, *self.path))
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from log_tables.layout import VALUE
 from log_tables.limits import EXPANDED_MAX_BYTES, MIB
 from log_tables.partition.partition import Partition
 from log_tables.record import RECORD_SCHEMA, Record, input_batch
-from log_tables.root.segment_replay import check_columns
+from log_tables.root.column_replay import check_columns
 from log_tables.segments import rewrite
 from log_tables.segments import segment as segments
 from log_tables.store.store import open_store
