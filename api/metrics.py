@@ -24,6 +24,7 @@ from prometheus_client.utils import floatToGoString
 from ingest.commit_budget import CommitBudget
 from ingest.merge_debt import MergeDebt
 from log_tables.cluster.topic import is_internal
+from log_tables.schemas.registry import SourceCounts
 
 TOPIC_LABELS_MAX = 1_000
 """Topics that get a label of their own: each is about 60 time series."""
@@ -238,6 +239,10 @@ class Metrics:
         """Report what open partitions hold, asked whenever the metrics are read."""
         self.registry.register(_Tables(sizes))
 
+    def watch_schemas(self, counts: Callable[[], Mapping[str, SourceCounts]]) -> None:
+        """Report what became of look-ups of schemas, by source, asked whenever the metrics are read."""
+        self.registry.register(_Schemas(counts))
+
     def watch(self, collector: Collector) -> None:
         """Report what `collector` finds, asked whenever the metrics are read."""
         self.registry.register(collector)
@@ -317,6 +322,31 @@ class _Authentications(Collector):
         for method, count in self._counts().items():
             family.add_metric([method], count)
         yield family
+
+
+class _Schemas(Collector):
+    def __init__(self, counts: Callable[[], Mapping[str, SourceCounts]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        looked, changed, unreadable = (
+            CounterMetricFamily(f"lakelog_schema_{name}", text, labels=labels)
+            for name, text, labels in (
+                ("lookups", "Schemas that were looked up by id.", ["source", "outcome"]),
+                ("changed_ids", "Ids that were given another schema.", ["source"]),
+                (
+                    "unreadable",
+                    "Records, objects and answers without a schema that can be used.",
+                    ["source"],
+                ),
+            )
+        )
+        for source, counts in self._counts().items():
+            for outcome in ("found", "unknown", "failed"):
+                looked.add_metric([source, outcome], getattr(counts, outcome))
+            changed.add_metric([source], counts.changed)
+            unreadable.add_metric([source], counts.unreadable)
+        return iter((looked, changed, unreadable))
 
 
 class _Tables(Collector):

@@ -31,6 +31,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from ingest.registry_settings import RegistrySettings, checked_registries
 from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.errors import InvalidConfig
 from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX, PEER_KEPT_S
@@ -42,7 +43,7 @@ from log_tables.units import plain
 CONFIG_FILE = "lakelog.toml"
 """Read from the working directory when no other file is named."""
 
-SECRET = ("client", "peer_secret", "ssl_keyfile_password", "store_options")
+SECRET = ("client", "peer_secret", "schema_registries", "ssl_keyfile_password", "store_options")
 """Settings that hold secrets: no message shows them."""
 
 CONFIG_VARIABLE = "LAKELOG_CONFIG"
@@ -189,6 +190,7 @@ class Settings(BaseSettings):
     maintain_engine: Literal["auto", "local", "spark"] = "auto"
     maintain_local_max_bytes: ByteSize = Field(default=ByteSize(4 * 1024 * MIB), ge=0)
     shutdown_timeout_ms: int = Field(default=30_000, ge=0)
+    schema_registries: dict[str, RegistrySettings] = {}
     console_enable: bool = True
     docs_url: Url = ""
     sql_timeout_ms: int = Field(default=30_000, ge=100)
@@ -221,6 +223,11 @@ class Settings(BaseSettings):
     def _written_with_commas(cls, value: object) -> object:
         """A list in a file; with commas in a flag and in the environment."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("schema_registries")
+    @classmethod
+    def _named_by_urls(cls, value: dict[str, RegistrySettings]) -> dict[str, RegistrySettings]:
+        return checked_registries(value)
 
     @model_validator(mode="after")
     def _settings_of_clients_do_something(self) -> "Settings":

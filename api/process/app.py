@@ -186,6 +186,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         gateway.metrics.watch_authentications(lambda: authenticator.counts)
     gateway.metrics.watch_brokers(lambda: len(gateway.brokers.living()))
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
+    gateway.metrics.watch_schemas(gateway.cluster.schema_sources.counts)
     gateway.metrics.watch(FoldLags(folds.lags))
     gateway.metrics.watch(
         LagMetrics(lambda: group_lags(gateway.shard_manager, gateway.cluster, gateway.clock))

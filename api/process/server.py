@@ -58,6 +58,7 @@ from coordinator.groups.wide_change import WideChange
 from ingest.buffer import Buffer
 from ingest.loop_share import LoopShare
 from ingest.periodic_task import FailureLog
+from ingest.registry_settings import registry_accesses
 from ingest.request_trace import RequestIds
 from ingest.settings import Settings
 from ingest.writer import Writer
@@ -320,7 +321,8 @@ def open_gateway(
     settings = settings.model_copy(update=urls)
     clock = clock or SystemClock()
     store = open_store(settings.data, settings.store_options, clock=clock, durability=settings.durability)
-    cluster = Cluster.open(store, clock, settings.peer_url)
+    registries = registry_accesses(settings.schema_registries)
+    cluster = Cluster.open(store, clock, settings.peer_url, registries=registries)
     check_location(cluster, settings.leader_timeout_ms / 1000)
     if settings.remote_root:
         set_remote_root(cluster, settings.remote_root)

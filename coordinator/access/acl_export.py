@@ -18,6 +18,7 @@ from log_tables.layout import (
     CLUSTER_METADATA,
     CREDENTIALS,
     INTERNAL_TOPICS,
+    SCHEMAS,
     STAGING,
     TOPICS,
     topic_directory,
@@ -60,7 +61,7 @@ def posix_script(
     lost.append("a new topic is nobody's to read: print this again once there is one")
     entries = {topic: _entries(topic, known) for topic in sorted(directories)}
     readers = sorted({entry for each in entries.values() for entry in each if entry.endswith(":rX")})
-    grants = [(topic_directory(CLUSTER_METADATA), readers)]
+    grants = [(topic_directory(CLUSTER_METADATA), readers), (SCHEMAS, readers)]
     grants += [(path, entries[topic]) for topic in entries for path in directories[topic]]
     return _HEAD + "".join(_for_root(root, readers, grants) for root in roots), lost
 

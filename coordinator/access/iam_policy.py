@@ -9,7 +9,7 @@ from msgspec.json import encode
 
 from coordinator.access.read_access import INTERNAL, Names, ReadAccess, covered, denied_to
 from log_tables.cluster.acl import ANY_USER
-from log_tables.layout import CREDENTIALS, INTERNAL_TOPICS, METADATA_DIRECTORY, TOPICS
+from log_tables.layout import CREDENTIALS, INTERNAL_TOPICS, METADATA_DIRECTORY, SCHEMAS, TOPICS
 
 _ROLE = "roles/storage.objectViewer"
 _LISTED = 'api.getAttribute("storage.googleapis.com/objectListPrefix", "")'
@@ -72,7 +72,8 @@ def _bindings(
         else:
             bindings += [_binding(f"READ on {names}", condition) for condition in made]
     if bindings:
-        metadata = [condition for place in places for condition in _begins(place, f"{METADATA_DIRECTORY}/")]
+        shared = (f"{METADATA_DIRECTORY}/", f"{SCHEMAS}/")
+        metadata = [each for place in places for path in shared for each in _begins(place, path)]
         bindings += [_binding("the metadata log", condition) for condition in metadata]
     return bindings, left_out
 
@@ -150,7 +151,7 @@ def _literal(text: str) -> str:
 def _policy(access: ReadAccess, places: list[tuple[str, str]]) -> dict[str, Any]:
     statements = []
     if access.allowed:
-        wanted = [*_paths(access.allowed), f"{METADATA_DIRECTORY}/*"]
+        wanted = [*_paths(access.allowed), f"{METADATA_DIRECTORY}/*", f"{SCHEMAS}/*"]
         statements += _statements("Allow", "s3:GetObject", wanted, places)
     hidden = [*_paths(access.denied), *_hidden()]
     statements += _statements("Deny", "s3:GetObject*", hidden, places)

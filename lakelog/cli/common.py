@@ -165,13 +165,14 @@ def cluster_at(data: str | None, create: bool = False) -> "Cluster":
 
     Raises InvalidArgument when it is missing.
     """
+    from ingest.registry_settings import registry_accesses
     from ingest.settings import load_settings
     from log_tables.cluster.cluster import Cluster
     from log_tables.store.store import open_store
 
     settings = load_settings(None, data=data)
     store = open_store(settings.data, settings.store_options, create=create)
-    return Cluster.open(store, create=create)
+    return Cluster.open(store, create=create, registries=registry_accesses(settings.schema_registries))
 
 
 def print_json(value: Any) -> None:

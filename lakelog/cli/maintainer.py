@@ -151,9 +151,13 @@ class Maintainer:
             *("--set", f"log_level={settings.log_level}", "--set", f"log_format={settings.log_format}"),
             *(("--remote-root", settings.remote_root) if settings.remote_root else ()),
         ]
-        # In the environment, which other users do not see: the options hold secrets.
-        options = {"LAKELOG_STORE_OPTIONS": json.dumps(settings.store_options)}
-        self._environment = {**os.environ, **options, "LAKELOG_CONTEXT": ""}
+        # In the environment, which other users do not see: they hold secrets.
+        registries = {url: each.as_json() for url, each in settings.schema_registries.items()}
+        told = {
+            "LAKELOG_STORE_OPTIONS": json.dumps(settings.store_options),
+            "LAKELOG_SCHEMA_REGISTRIES": json.dumps(registries),
+        }
+        self._environment = {**os.environ, **told, "LAKELOG_CONTEXT": ""}
         self._restarts, self._stopping = restarts, threading.Event()
         self._thread = threading.Thread(target=self._keep_running, name="maintainer", daemon=True)
 

@@ -8,6 +8,7 @@ An id is a number or the text of a UUID. Objects of a registry are put once and 
 
 import hashlib
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Annotated
 
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from log_tables.errors import AlreadyExists, ObjectMissing
-from log_tables.layout import SCHEMA_FILES, schema_directory
+from log_tables.layout import SCHEMA_FILES, SCHEMAS, schema_directory
 from log_tables.limits import SCHEMA_REFERENCES_MAX, SCHEMA_TEXT_MAX_CHARS
 from log_tables.schemas.registry import Reference, Registered, resolved
 from log_tables.schemas.schema import InvalidSchema, Schema, SchemaId, SchemaKind
@@ -28,7 +29,9 @@ _BYTES_MAX = 8 * SCHEMA_TEXT_MAX_CHARS
 _IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+)?"([^"\n]{1,1000})"\s*;')
 _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _PATH = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
-_GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_GUID_TEXT = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_GUID = re.compile(_GUID_TEXT)
+_OBJECT = re.compile(rf"{SCHEMAS}/[0-9a-f]{{16}}/(?:0|[1-9][0-9]{{0,9}}|{_GUID_TEXT})\.json")
 _WELL_KNOWN = "google/protobuf/"
 _Text = Annotated[str, Meta(max_length=SCHEMA_TEXT_MAX_CHARS)]
 
@@ -127,6 +130,20 @@ def kept_schema(data: bytes, path: str) -> Schema:
             f"{path} cannot be read ({error}); remove it, or restore it from a backup"
         ) from None
     return Schema(found.kind, found.text, tuple((name, text) for name, text in found.references))
+
+
+def schema_problems(store: Store) -> Iterator[str]:
+    """Each object of a registry that is none. Raises StoreUnavailable."""
+    for item in store.list(f"{SCHEMAS}/"):
+        if item.path.startswith(f"{SCHEMA_FILES}/"):
+            continue
+        try:
+            if not _OBJECT.fullmatch(item.path):
+                yield f"{item.path} is no schema of a registry; put schemas of your own into {SCHEMA_FILES}/"
+            else:
+                kept_schema(_bounded(store, item.path), item.path)
+        except InvalidSchema as invalid:
+            yield str(invalid)
 
 
 def _bounded(store: Store, path: str) -> bytes:

@@ -1,7 +1,7 @@
 """Schemas by the source that a topic names: a topic of this log, a registry, or files under the root."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ from log_tables.cluster.root_registry import FilesRegistry
 from log_tables.cluster.schema_files import KeptSchemas, SchemaFiles
 from log_tables.cluster.url_registry import UrlRegistry
 from log_tables.partition.reader import PartitionReader
-from log_tables.schemas.registry import Registry
+from log_tables.schemas.registry import Registry, SourceCounts
 from log_tables.schemas.registry_client import RegistryAccess, RegistryClient
 from log_tables.schemas.schema import NO_SCHEMAS, NotedSchemas, SchemaLocation, Schemas
 from log_tables.schemas.source import is_url, one_url, topic_of
@@ -52,10 +52,10 @@ class SchemaSources:
                 self._made[source] = self._registry(source)
             return self._made[source]
 
-    def made(self) -> Mapping[str, Registry]:
-        """Those that were used, by source."""
+    def counts(self) -> dict[str, SourceCounts]:
+        """What became of look-ups, by source."""
         with self._lock:
-            return dict(self._made)
+            return {source: registry.counts for source, registry in self._made.items()}
 
     def _registry(self, source: str) -> Registry:
         topic = topic_of(source)

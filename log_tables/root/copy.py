@@ -32,6 +32,7 @@ from log_tables.layout import (
     METADATA_DIRECTORY,
     PROPERTY_REMOTE_OWNER,
     PROPERTY_REMOTE_ROOT,
+    SCHEMAS,
     TOPICS,
     TXN_TIERED,
     UNFINISHED_COPY,
@@ -84,7 +85,7 @@ def copy_root(
     for _ in range(COPY_ATTEMPTS_MAX):
         cut = cut_root(source, target, clock, with_credentials)
         if cut is not None and _copy_files(source, target, cut, clock, progress):
-            return _finish(target, cut, clock, keep_id)
+            return _finish(source, target, cut, clock, keep_id)
     raise StoreUnavailable(
         "topics of the original were created or deleted during each attempt, or segments were merged and "
         "deleted before it came to them; run the command again, which continues where it stopped, or raise "
@@ -184,7 +185,7 @@ def _remote_store(source: Store, cut: Cut, clock: Clock) -> Store:
     return open_store(url, source.options, create=False, clock=clock)
 
 
-def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
+def _finish(source: Store, target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
     """Write the logs, that of the metadata last, and take the original's gateways off the list."""
     tables = {directory: _own(cut, directory) for directory in cut.tables}
     if not keep_id:
@@ -192,6 +193,7 @@ def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
         tables[METADATA_DIRECTORY] = replace(
             tables[METADATA_DIRECTORY], metadata=msgspec.structs.replace(metadata, id=new_table_id(clock))
         )
+    _copy_schemas(source, target)
     for directory in sorted(tables, key=lambda directory: directory == METADATA_DIRECTORY):
         _write(target, directory, tables[directory], clock)
     cluster = Cluster.open(target, clock, create=False)
@@ -213,6 +215,17 @@ def _finish(target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
         sum(item.records for item in held),
         sum(item.size for item in held),
     )
+
+
+def _copy_schemas(source: Store, target: Store) -> None:
+    """Copy the schemas, of which the newest are older than any segment that names them."""
+
+    def copied(path: str) -> None:
+        with suppress(ObjectMissing):  # a file that an operator has just removed
+            target.put(path, source.get(path))
+
+    for _ in in_threads(copied, [item.path for item in source.list(f"{SCHEMAS}/")]):
+        pass
 
 
 def _own(cut: Cut, directory: str) -> Snapshot:

@@ -13,6 +13,7 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.registry_topic import Follow
 from log_tables.cluster.root_location import check_finished, check_format, check_not_old
+from log_tables.cluster.schema_files import schema_problems
 from log_tables.cluster.schema_sources import SchemaSources
 from log_tables.cluster.topic import is_internal
 from log_tables.columns.declaration import Declaration
@@ -142,6 +143,7 @@ def check(store: Store, deep: bool = False) -> Report:
         report.root_problems += _check_deleted(store, topic)
     _check_groups(store, groups, history, ends, producers, report)
     _check_credentials(store, report)
+    report.root_problems += schema_problems(store)
     report.root_problems += lost_files(store, staged, lambda: _staged(store, groups), is_whole)
     return report
 

@@ -7,8 +7,10 @@ answer one size. Redirects are not followed, so that nobody else is asked.
 import asyncio
 import ssl
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
 
@@ -52,8 +54,26 @@ class RegistryAccess:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    password_file: str = ""
+    token_file: str = ""
     ca_file: str = ""
     timeout_s: float = REGISTRY_TIMEOUT_S
+
+    def headers(self) -> dict[str, str]:
+        """The credential as a header. Files are read each time, as another program may replace them.
+
+        Raises OSError.
+        """
+        password = self.password or _line(self.password_file)
+        token = self.token or _line(self.token_file)
+        if self.user:
+            pair = f"{self.user}:{password}".encode()
+            return {"Authorization": f"Basic {b64encode(pair).decode()}"}
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _line(path: str) -> str:
+    return Path(path).read_text("utf-8").strip() if path else ""
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -160,18 +180,15 @@ async def _in_session(
 ) -> Result:
     import aiohttp  # here, as it takes a tenth of a second to load, and few processes ask a registry
 
-    headers = {"Accept": f"{_JSON}, application/json;q=0.9", "Accept-Encoding": "identity"}
-    if access.token:
-        headers["Authorization"] = f"Bearer {access.token}"
-    auth = aiohttp.BasicAuth(access.user, access.password, "utf-8") if access.user else None
     try:
+        plain = {"Accept": f"{_JSON}, application/json;q=0.9", "Accept-Encoding": "identity"}
+        headers = {**plain, **access.headers()}
         context = ssl.create_default_context(cafile=access.ca_file or None)
         async with (
             asyncio.timeout(access.timeout_s),
             aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=context, limit=REGISTRY_AT_ONCE),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                auth=auth,
                 headers=headers,
                 auto_decompress=False,
                 timeout=aiohttp.ClientTimeout(total=None),

@@ -66,6 +66,8 @@ FIRES: dict[str, Series] = {
     },
     "LakelogLoginsFail": {f'lakelog_request_errors_total{{error_code="40101",{ON}}}': "0+120x120"},
     "LakelogAuditLost": {f'lakelog_audit_dropped_events_total{{reason="waiting",{ON}}}': "_x115 5x10"},
+    "LakelogSchemasFail": {f'lakelog_schema_lookups_total{{outcome="failed",source="s",{ON}}}': "0+1x120"},
+    "LakelogSchemaChanged": {f'lakelog_schema_changed_ids_total{{source="s",{ON}}}': "_x115 1x10"},
     "LakelogSegmentsGrow": {f'lakelog_segments{{topic="t",{ON}}}': "10000+1000x160"},
     "LakelogMaintenanceDown": {f"up{{{MAINTENANCE}}}": "0x120"},
     "LakelogMaintenanceFails": {
@@ -99,6 +101,11 @@ QUIET: dict[str, Series] = {
         f'lakelog_topic_table_lag_seconds{{topic="t",{ON}}}': "30x120",
         f"lakelog_transactions_committed_total{{{ON}}}": "0+100x120",
         f"lakelog_transactions_applied_total{{{ON}}}": "0+99x120",
+    },
+    "values name schemas that nobody knows": {
+        f'lakelog_schema_lookups_total{{outcome="unknown",source="s",{ON}}}': "0+60x120",
+        f'lakelog_schema_lookups_total{{outcome="failed",source="s",{ON}}}': "0x60 3x60",
+        f'lakelog_schema_changed_ids_total{{source="s",{ON}}}': "0x120",
     },
     "a topic has as many segments as a day ago": {f'lakelog_segments{{topic="t",{ON}}}': "20000x160"},
     "merges keep up": {f'lakelog_unmerged_segments{{topic="t",{ON}}}': "0x60 3900x60"},

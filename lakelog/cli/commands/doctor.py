@@ -238,4 +238,6 @@ def _known_secrets() -> set[str]:
         settings = load_settings(None)
         found |= {str(value) for name, value in settings.store_options.items() if named.fullmatch(name)}
         found |= {each.get_secret_value() for _, each in settings if isinstance(each, SecretStr)}
+        for registry in settings.schema_registries.values():
+            found |= {registry.plain["password"], registry.plain["token"]}
     return {value for value in found if len(value) >= _LITERAL_MIN and not Path(value).exists()}

@@ -126,11 +126,13 @@ def seconds(text: str) -> float:
 
 
 def _open(settings: "Settings") -> "Cluster":
+    from ingest.registry_settings import registry_accesses
     from log_tables.cluster.cluster import Cluster
     from log_tables.root.inspection import check_location
     from log_tables.store.store import open_store
 
-    cluster = Cluster.open(open_store(settings.data, settings.store_options, create=False), create=False)
+    store = open_store(settings.data, settings.store_options, create=False)
+    cluster = Cluster.open(store, create=False, registries=registry_accesses(settings.schema_registries))
     check_location(cluster, settings.leader_timeout_ms / 1_000)
     return cluster
 
