@@ -18,7 +18,7 @@ from msgspec import Meta
 from log_tables.errors import AlreadyExists, ObjectMissing
 from log_tables.layout import SCHEMA_FILES, SCHEMAS, schema_directory
 from log_tables.limits import SCHEMA_REFERENCES_MAX, SCHEMA_TEXT_MAX_CHARS
-from log_tables.schemas.registry import Reference, Registered, resolved
+from log_tables.schemas.registry import GUID, Reference, Registered, id_text, resolved
 from log_tables.schemas.schema import InvalidSchema, Schema, SchemaId, SchemaKind
 from log_tables.schemas.source import one_url
 from log_tables.store.store import Store
@@ -29,9 +29,7 @@ _BYTES_MAX = 8 * SCHEMA_TEXT_MAX_CHARS
 _IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+)?"([^"\n]{1,1000})"\s*;')
 _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _PATH = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
-_GUID_TEXT = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_GUID = re.compile(_GUID_TEXT)
-_OBJECT = re.compile(rf"{SCHEMAS}/[0-9a-f]{{16}}/(?:0|[1-9][0-9]{{0,9}}|{_GUID_TEXT})\.json")
+_OBJECT = re.compile(rf"{SCHEMAS}/[0-9a-f]{{16}}/(?:0|[1-9][0-9]{{0,9}}|{GUID.pattern})\.json")
 _WELL_KNOWN = "google/protobuf/"
 _Text = Annotated[str, Meta(max_length=SCHEMA_TEXT_MAX_CHARS)]
 
@@ -53,7 +51,7 @@ class SchemaFiles:
     def read(self, schema_id: SchemaId) -> Schema | None:
         """The schema with this id, None without one. Raises StoreUnavailable, InvalidSchema."""
         for kind, suffix in SUFFIXES.items():
-            text = self._text(f"{_name(schema_id)}.{suffix}")
+            text = self._text(f"{id_text(schema_id)}.{suffix}")
             if text is not None:
                 return self._with_imported(text) if kind is SchemaKind.PROTOBUF else Schema(kind, text)
         return None
@@ -111,14 +109,7 @@ class KeptSchemas:
         return schema
 
     def _path(self, schema_id: SchemaId) -> str:
-        return f"{self.directory}/{_name(schema_id)}.json"
-
-
-def _name(schema_id: SchemaId) -> str:
-    """The name of an object without its suffix. Raises InvalidSchema for what is no id."""
-    if isinstance(schema_id, int) or _GUID.fullmatch(schema_id):
-        return str(schema_id)
-    raise InvalidSchema(f"{schema_id[:100]!r} is neither a number nor the text of a UUID")
+        return f"{self.directory}/{id_text(schema_id)}.json"
 
 
 def kept_schema(data: bytes, path: str) -> Schema:

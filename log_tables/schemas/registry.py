@@ -1,12 +1,15 @@
 """What a registry has: schemas under subjects, in versions that refer to others."""
 
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from log_tables.limits import SCHEMA_DEPTH_MAX, SCHEMA_REFERENCES_MAX, SCHEMA_TEXT_MAX_CHARS
 from log_tables.schemas.schema import InvalidSchema, Schema, SchemaId, SchemaKind, Schemas
+
+GUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,13 @@ class Registered:
     def has(self, schema: Schema) -> bool:
         """Whether `schema` is this one, written in whatever way."""
         return are_same(Schema(self.kind, self.text), schema)
+
+
+def id_text(schema_id: SchemaId) -> str:
+    """An id as it stands in paths. Raises InvalidSchema for what is none: values may hold any text."""
+    if isinstance(schema_id, int) or GUID.fullmatch(schema_id):
+        return str(schema_id)
+    raise InvalidSchema(f"{schema_id[:100]!r} is neither a number nor the text of a UUID")
 
 
 def are_same(one: Schema, other: Schema) -> bool:

@@ -26,7 +26,7 @@ from log_tables.limits import (
     SCHEMA_REFERENCES_MAX,
     SCHEMA_TEXT_MAX_CHARS,
 )
-from log_tables.schemas.registry import Reference, Registered, resolved
+from log_tables.schemas.registry import Reference, Registered, id_text, resolved
 from log_tables.schemas.registry_record import ReferenceRecord, references_of
 from log_tables.schemas.schema import InvalidSchema, Schema, SchemaId, SchemaKind
 
@@ -183,7 +183,8 @@ async def _in_session(
     try:
         plain = {"Accept": f"{_JSON}, application/json;q=0.9", "Accept-Encoding": "identity"}
         headers = {**plain, **access.headers()}
-        context = ssl.create_default_context(cafile=access.ca_file or None)
+        secure = access.url.startswith("https:")
+        context = ssl.create_default_context(cafile=access.ca_file or None) if secure else False
         async with (
             asyncio.timeout(access.timeout_s),
             aiohttp.ClientSession(
@@ -256,8 +257,8 @@ class _Session:
 
 
 async def _schema(session: _Session, schema_id: SchemaId) -> Found:
-    path = f"/schemas/ids/{schema_id}" if isinstance(schema_id, int) else f"/schemas/guids/{schema_id}"
     try:
+        path = f"/schemas/{'ids' if isinstance(schema_id, int) else 'guids'}/{id_text(schema_id)}"
         found = await session.get(path, _Answer)
         if found is None:
             return None
