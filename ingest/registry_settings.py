@@ -49,7 +49,7 @@ class RegistrySettings(BaseModel):
         return {**texts, **{name: each.get_secret_value() for name, each in secrets.items()}}
 
     def as_json(self) -> dict[str, str | int]:
-        """What was set, secrets too, for the environment of another process."""
+        """All that was set, secrets too, for the environment of another process."""
         return {name: text for name, text in self.plain.items() if text} | {"timeout_ms": self.timeout_ms}
 
 

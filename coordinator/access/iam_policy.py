@@ -73,8 +73,9 @@ def _bindings(
             bindings += [_binding(f"READ on {names}", condition) for condition in made]
     if bindings:
         shared = (f"{METADATA_DIRECTORY}/", f"{SCHEMAS}/")
-        metadata = [each for place in places for path in shared for each in _begins(place, path)]
-        bindings += [_binding("the metadata log", condition) for condition in metadata]
+        for place in places:
+            ways = zip(*(_begins(place, path) for path in shared), strict=True)
+            bindings += [_binding("the metadata log and schemas", " || ".join(way)) for way in ways]
     return bindings, left_out
 
 

@@ -75,7 +75,7 @@ class RootRegistry(Registry):
 
     @abstractmethod
     def _missing(self, schema_id: SchemaId) -> str:
-        """What is said of an id that is not there."""
+        """The reason that an id which is not there has."""
 
 
 class FilesRegistry(RootRegistry):

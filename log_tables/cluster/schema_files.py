@@ -59,19 +59,25 @@ class SchemaFiles:
     def _with_imported(self, text: str) -> Schema:
         """A file of Protobuf with those that it imports, by their paths in the same folder."""
 
-        def imported(path: str, _: int) -> Registered | None:
+        def imported(path: str, _: int) -> Registered:
             found = self._text(path)
-            return None if found is None else _importing(path, found)
+            if found is None:
+                raise _missing(path)
+            return _importing(path, found)
 
         return resolved(_importing("", text), imported)
 
     def _text(self, name: str) -> str | None:
         if not _PATH.fullmatch(name):
-            raise InvalidSchema(f"it imports {name[:100]!r}, which is not in {SCHEMA_FILES}/")
+            raise _missing(name)
         path = f"{SCHEMA_FILES}/{name}"
         with suppress(ObjectMissing):
             return _decoded(_bounded(self._store, path), path)
         return None
+
+
+def _missing(path: str) -> InvalidSchema:
+    return InvalidSchema(f"it imports {path[:100]!r}, which is not in {SCHEMA_FILES}/")
 
 
 def _importing(path: str, text: str) -> Registered:

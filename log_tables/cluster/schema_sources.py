@@ -43,7 +43,7 @@ class SchemaSources:
         return found
 
     def registry(self, source: str) -> Registry | None:
-        """The same, with its subjects; None of an empty source."""
+        """Its schemas with their subjects; None of an empty source."""
         found = self._made.get(source)
         if found is not None or not source:
             return found
@@ -53,7 +53,7 @@ class SchemaSources:
             return self._made[source]
 
     def counts(self) -> dict[str, SourceCounts]:
-        """What became of look-ups, by source."""
+        """The counts of look-ups, by source."""
         with self._lock:
             return {source: registry.counts for source, registry in self._made.items()}
 

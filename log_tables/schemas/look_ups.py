@@ -20,7 +20,7 @@ class LookUps:
         self._asked: dict[SchemaId, float] = {}
 
     def due(self, ids: Iterable[SchemaId], together: bool = False) -> list[SchemaId]:
-        """Those of `ids` that may be asked for now, and are noted as such; `together`, one look-up is all."""
+        """The ones of `ids` that are asked for now, and noted as such; `together` one look-up is for all."""
         now = self._clock.monotonic()
         self._left = min(self._left + (now - self._at) * self._per_s, self._burst)
         self._at = now

@@ -1,4 +1,4 @@
-"""What a registry has: schemas under subjects, in versions that refer to others."""
+"""Registries: schemas under subjects, in versions that refer to others."""
 
 import json
 import re
@@ -67,7 +67,7 @@ def _plain(kind: SchemaKind, text: str) -> object:
 
 @dataclass(slots=True)
 class SourceCounts:
-    """What became of the look-ups of a source since this process began: asked, found, not there, failed; ids
+    """The outcomes of the look-ups of a source since this process began: asked, found, not there, failed; ids
     that got another schema; records or answers that could not be read.
     """
 

@@ -104,7 +104,7 @@ class RegistryClient:
         self._left_behind: threading.Thread | None = None
 
     def schemas(self, ids: Sequence[SchemaId]) -> dict[SchemaId, Found]:
-        """What the registry has for each of these ids, as far as it has answered in time.
+        """The schema that the registry has for each of these ids, as far as it has answered in time.
 
         Raises NoAnswer if it has answered for none.
         """

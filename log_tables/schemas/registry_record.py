@@ -77,7 +77,7 @@ class _Deletion(msgspec.Struct, frozen=True):
 
 
 def parse(key: bytes | None, value: bytes | None) -> RegistryEvent | None:
-    """What a record of a registry says; None for one that says nothing about schemas.
+    """The event that a record of a registry is; None for one that says nothing about schemas.
 
     Raises ValueError for one that no registry has written.
     """

@@ -1,4 +1,4 @@
-"""What a registry has after each of its records: subjects with versions, and schemas by id.
+"""A registry after each of its records: subjects with versions, and schemas by id.
 
 An id names one schema for ever: what was read first stays, also when the version is removed, as records that
 were written with it stay.

@@ -17,8 +17,9 @@ def check_source(text: str) -> None:
     """Raise InvalidConfig unless `text` is a place of schemas, or empty."""
     if text in ("", FILES) or _is_topic(text) or _is_url(text):
         return
+    shown = text.rpartition("@")[2]  # a password may stand before it
     raise InvalidConfig(
-        f"{text[:100]!r} is no place of schemas; use topic:NAME for a topic in which a registry keeps them, "
+        f"{shown[:100]!r} is no place of schemas; use topic:NAME for a topic in which a registry keeps them, "
         "the URL of a registry such as http://127.0.0.1:8081, without a user, or files"
     )
 

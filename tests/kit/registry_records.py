@@ -16,7 +16,7 @@ def registers(subject: str, version: int, schema_id: int, schema: str, **more: o
 
 
 def karapace_registers(subject: str, version: int, schema_id: int, schema: str, **more: object) -> Record:
-    """The same of Karapace, which has its fields in another order."""
+    """A version of a subject as Karapace has it, which has its fields in another order."""
     key = {"subject": subject, "version": version, "magic": 1, "keytype": "SCHEMA"}
     value = {"subject": subject, "version": version, "id": schema_id, "schema": schema, "deleted": False}
     return Record(_json({**value, **more}), _json(key))

@@ -103,11 +103,12 @@ def test_credentials_are_denied_even_to_those_whom_another_policy_lets_read_the_
         assert not aws_allows(attached, "topics/__consumer_offsets/partition=0/_delta_log/0.json")
 
 
-def test_a_reader_reads_the_log_that_names_the_topics_and_no_other_internal_one() -> None:
+def test_a_reader_reads_schemas_the_log_that_names_the_topics_and_no_other_internal_one() -> None:
     metadata = f"topics/{CLUSTER_METADATA}/partition=0/_delta_log/0.json"
     for acls in ([acl("a")], [acl("*")]):
-        assert aws_allows([policies(acls)["User:ann"]], metadata)
-        assert gcs_allows(bindings(acls)[0]["User:ann"], metadata)
+        for path in (metadata, "schemas/files/1.avsc"):
+            assert aws_allows([policies(acls)["User:ann"]], path)
+            assert gcs_allows(bindings(acls)[0]["User:ann"], path)
     assert not aws_allows(policies([acl("a", deny=True)]).values(), metadata)
     internal = {value for value in vars(layout).values() if isinstance(value, str) and value.startswith("__")}
     assert internal - {vars(layout)["__name__"], vars(layout)["__doc__"]} == {
