@@ -51,8 +51,8 @@ def inferred(values: Iterable[bytes | None], declared: Declaration) -> Declarati
     for name, inner in seen.fields.items():
         kind, pointer = inner.type(0), own_pointer(name)
         if kind is not None and (name,) not in known and len(columns) < COLUMNS_MAX:
-            column = Column(_free_name(name, columns), kind, pointer)
-            if _can_be_declared(column, columns):
+            column = Column(free_name(name, columns), kind, pointer)
+            if can_be_declared(column, columns):
                 columns.append(column)
     return Declaration(tuple(columns))
 
@@ -83,7 +83,7 @@ class _Seen:
             return None
         if self.kinds == {"object"}:
             inner = {name: seen.type(depth + 1) for name, seen in self.fields.items()}
-            fields = {name: kind for name, kind in inner.items() if kind is not None and _is_plain(name)}
+            fields = {name: kind for name, kind in inner.items() if kind is not None and is_plain(name)}
             alike = {without_case(name) for name in fields}
             return struct_of(fields) if fields and len(alike) == len(fields) else None
         if self.kinds == {"array"}:
@@ -108,12 +108,12 @@ def _kind(value: object) -> str:
     return _KINDS[type(value)]
 
 
-def _is_plain(name: str) -> bool:
+def is_plain(name: str) -> bool:
     """Whether a field of a struct can have this name."""
     return 1 <= len(name) <= COLUMN_NAME_MAX_CHARS and _FORBIDDEN.search(name) is None
 
 
-def _can_be_declared(column: Column, before: Iterable[Column]) -> bool:
+def can_be_declared(column: Column, before: Iterable[Column]) -> bool:
     text = Declaration((column,)).text
     try:
         check_count(Declaration((*before, column)))
@@ -122,7 +122,7 @@ def _can_be_declared(column: Column, before: Iterable[Column]) -> bool:
         return False
 
 
-def _free_name(name: str, columns: Iterable[Column]) -> str:
+def free_name(name: str, columns: Iterable[Column]) -> str:
     """`name`, or one like it that a column can have and no other of `columns` has."""
     plain = _FORBIDDEN.sub("_", name)[: COLUMN_NAME_MAX_CHARS - 4] or "field"
     taken = {without_case(column.name) for column in columns}

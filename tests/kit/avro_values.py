@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import fastavro
 from hypothesis import strategies as st
 
+from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.schemas.moments import real
 from log_tables.schemas.schema import Schema, SchemaKind
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_US = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-_FIRST_US = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 class Typed(NamedTuple):
@@ -46,7 +45,8 @@ LEAVES = [
     Typed("string", _same(TEXT)),
     Typed("bytes", st.binary(max_size=8).map(lambda data: (data, b64encode(data).decode()))),
     Typed(
-        {"type": "long", "logicalType": "timestamp-micros"}, st.integers(_FIRST_US, _LAST_US).map(_instant)
+        {"type": "long", "logicalType": "timestamp-micros"},
+        st.integers(TIMESTAMP_MIN_US, TIMESTAMP_MAX_US).map(_instant),
     ),
     Typed({"type": "int", "logicalType": "date"}, st.dates().map(lambda day: (day, day.isoformat()))),
     Typed(

@@ -1,0 +1,253 @@
+"""The columns that a schema proposes, and how it fits columns that are declared already.
+
+A type of a schema proposes the type of the table of docs/columns.md that fits all of its values.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from log_tables.columns.column_type import array_of, ddl, leaf, map_of, struct_of, without_case
+from log_tables.columns.declaration import Column, Declaration, own_pointer
+from log_tables.columns.inference import can_be_declared, free_name, is_plain
+from log_tables.limits import COLUMNS_MAX, NESTED_TYPES_MAX
+from log_tables.schemas.avro import Type, branch_names, parsed
+from log_tables.schemas.schema import InvalidSchema, Schema, SchemaKind
+
+_LONGEST_BIGINT = 19
+
+
+def proposed(schema: Schema, declared: Declaration) -> Declaration:
+    """`declared`, and a column for each other field of `schema`, up to COLUMNS_MAX. Raises InvalidSchema."""
+    known = {column.steps for column in declared.columns}
+    columns = [*declared.columns]
+    for name, kind in fields_of(schema).items():
+        if kind is not None and (name,) not in known and len(columns) < COLUMNS_MAX:
+            column = Column(free_name(name, columns), kind, own_pointer(name))
+            if can_be_declared(column, columns):
+                columns.append(column)
+    return Declaration(tuple(columns), declared.encoding)
+
+
+def fields_of(schema: Schema) -> dict[str, pa.DataType | None]:
+    """The fields of the values of `schema` with the types that they propose; None for one that no column can
+    have. Raises InvalidSchema.
+    """
+    named: dict[str, Any] = {}
+    if schema.kind is not SchemaKind.AVRO:
+        raise InvalidSchema(f"columns of {schema.kind} cannot be proposed")
+    kind = _without_null(parsed(schema, named))
+    while isinstance(kind, str) and kind in named:
+        kind = named[kind]
+    if not isinstance(kind, dict) or kind["type"] != "record":
+        return {}
+    types = _AvroTypes(named)
+    return {each["name"]: types.of(each["type"], 0, (kind["name"],)) for each in kind["fields"]}
+
+
+@dataclass(frozen=True, slots=True)
+class _AvroTypes:
+    """The types of columns for those of Avro, of which `named` have names."""
+
+    named: Mapping[str, Any]
+
+    def of(self, kind: Type, depth: int, within: Sequence[str]) -> pa.DataType | None:
+        """The type that fits `kind`, `depth` deep; None if there is none. A type `within` itself is text."""
+        if isinstance(kind, list):
+            return self._of_union(kind, depth, within)
+        if isinstance(kind, dict):
+            return self._of(kind["type"], kind, depth, within)
+        if kind not in self.named:
+            return _leaf(kind, {})
+        return leaf("string") if kind in within else self.of(self.named[kind], depth, within)
+
+    def _of(self, name: Type, kind: dict[str, Any], depth: int, within: Sequence[str]) -> pa.DataType | None:
+        """The type that fits one of this name."""
+        match name:
+            case "array":
+                return self._items(kind["items"], array_of, depth, within)
+            case "map":
+                return self._items(kind["values"], map_of, depth, within)
+            case "record" if depth < NESTED_TYPES_MAX:
+                inside = (*within, kind["name"])
+                fields = {each["name"]: each["type"] for each in kind["fields"]}
+                return _struct({name: self.of(inner, depth + 1, inside) for name, inner in fields.items()})
+            case "record":
+                return None
+        return _leaf(name, kind) if isinstance(name, str) else self.of(name, depth, within)
+
+    def _items(
+        self, kind: Type, whole: Callable[[pa.DataType], pa.DataType], depth: int, within: Sequence[str]
+    ) -> pa.DataType | None:
+        inner = self.of(kind, depth + 1, within) if depth < NESTED_TYPES_MAX else None
+        return None if inner is None else whole(inner)
+
+    def _of_union(self, kinds: list[Type], depth: int, within: Sequence[str]) -> pa.DataType | None:
+        others = [kind for kind in kinds if kind != "null"]
+        if len(others) == 1:
+            return self.of(others[0], depth, within)
+        if depth >= NESTED_TYPES_MAX:
+            return None
+        names = branch_names(kinds)
+        return _struct(
+            {
+                name: self.of(kind, depth + 1, within)
+                for name, kind in zip(names, kinds, strict=True)
+                if name is not None
+            }
+        )
+
+
+def _without_null(kind: Type) -> Type:
+    others = [each for each in kind if each != "null"] if isinstance(kind, list) else []
+    return others[0] if len(others) == 1 else kind
+
+
+def _struct(fields: Mapping[str, pa.DataType | None]) -> pa.DataType | None:
+    """A struct of the fields that a column can have; None without one, or with two of a name."""
+    found = {name: kind for name, kind in fields.items() if kind is not None and is_plain(name)}
+    alike = {without_case(name) for name in found}
+    return struct_of(found) if found and len(alike) == len(found) else None
+
+
+def _leaf(name: str, kind: Mapping[str, Any]) -> pa.DataType | None:
+    """The type of a column for a type of Avro without parts."""
+    logical = str(kind.get("logicalType", ""))
+    if (name, logical) in (("bytes", "decimal"), ("fixed", "decimal")):
+        precision, scale = kind.get("precision"), kind.get("scale", 0)
+        if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision:
+            return pa.decimal128(precision, scale) if precision <= 38 else leaf("string")
+    if (name, logical, kind.get("size")) in (("fixed", "uuid", 16), ("fixed", "duration", 12)):
+        return leaf("string")
+    found = _LOGICAL.get((name, logical)) or _LEAVES.get(name)
+    return None if found is None else leaf(found)
+
+
+_LEAVES = {
+    "boolean": "boolean",
+    "int": "bigint",
+    "long": "bigint",
+    "float": "double",
+    "double": "double",
+    "string": "string",
+    "enum": "string",
+    "bytes": "binary",
+    "fixed": "binary",
+}
+_LOGICAL = {
+    ("int", "date"): "date",
+    ("int", "time-millis"): "string",
+    ("long", "time-micros"): "string",
+    **{
+        ("long", f"{prefix}timestamp-{unit}"): "timestamp"
+        for prefix in ("", "local-")
+        for unit in ("millis", "micros", "nanos")
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCheck:
+    """How the values of a schema fit a declared column: `reason` says why some do not, if they do not."""
+
+    column: Column
+    is_there: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaCheck:
+    """How a schema fits a declaration: each column, and the fields of the schema that no column has."""
+
+    columns: tuple[ColumnCheck, ...]
+    without_column: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether all values of the schema fit all columns."""
+        return all(each.reason is None for each in self.columns)
+
+
+def checked(schema: Schema, declaration: Declaration, resolved: Declaration) -> SchemaCheck:
+    """How `schema` fits `declaration`, which is `resolved` to its names. Raises InvalidSchema."""
+    fields = fields_of(schema)
+    pairs = zip(declaration.columns, resolved.columns, strict=True)
+    columns = tuple(_checked(column, own, fields) for column, own in pairs)
+    used = {column.steps[0] for column in resolved.columns}
+    return SchemaCheck(columns, tuple(name for name in fields if name not in used))
+
+
+def _checked(column: Column, own: Column, fields: Mapping[str, pa.DataType | None]) -> ColumnCheck:
+    kind = fields.get(own.steps[0])
+    for step in own.steps[1:]:
+        kind = None if kind is None else _inside(kind, step)
+    if kind is None:
+        return ColumnCheck(column, False)
+    return ColumnCheck(column, True, next(_misfits(column.type, kind, own.pointer), None))
+
+
+def _inside(kind: pa.DataType, step: str) -> pa.DataType | None:
+    """The type of the field `step` of a type; None if it has none."""
+    if pa.types.is_struct(kind):
+        index = kind.get_field_index(step)
+        return None if index < 0 else kind.field(index).type
+    if pa.types.is_map(kind):
+        return kind.item_type
+    return kind.value_type if pa.types.is_list(kind) and step.isdecimal() else None
+
+
+def _misfits(declared: pa.DataType, found: pa.DataType, place: str) -> Iterator[str]:
+    """Why values of the type `found` may not fit the type `declared`."""
+    pairs = _parts(declared, found, place)
+    if pairs is None:
+        if declared != found and not _holds(declared, found):
+            yield f"{place} is {ddl(found).partition('<')[0]}, not {ddl(declared).partition('<')[0]}"
+        return
+    for own, inner, inside in pairs:
+        yield from _misfits(own, inner, inside)
+
+
+def _parts(
+    declared: pa.DataType, found: pa.DataType, place: str
+) -> list[tuple[pa.DataType, pa.DataType, str]] | None:
+    """(Declared, found, where) of each part of two types; None where not both have such parts."""
+    part = f"a part of {place}"
+    if pa.types.is_list(declared) and pa.types.is_list(found):
+        return [(declared.value_type, found.value_type, part)]
+    if not (_is_object(declared) and _is_object(found)):
+        return None
+    if pa.types.is_map(declared):
+        inside = [found.item_type] if pa.types.is_map(found) else [each.type for each in found.fields]
+        return [(declared.item_type, each, part) for each in inside]
+    inner = {each.name: _inside(found, each.name) for each in declared.fields}
+    return [
+        (each.type, inner[each.name], f"{place}/{each.name}")
+        for each in declared.fields
+        if inner[each.name] is not None
+    ]
+
+
+def _is_object(kind: pa.DataType) -> bool:
+    """Whether the JSON of a type is an object."""
+    return bool(pa.types.is_map(kind) or pa.types.is_struct(kind))
+
+
+def _holds(declared: pa.DataType, found: pa.DataType) -> bool:
+    """Whether every value of one type fits another, neither of which is of the other's parts."""
+    name, other = (ddl(kind).partition("(")[0] for kind in (declared, found))
+    if name != "decimal":
+        return other in _HELD.get(name, ())
+    digits = declared.precision - declared.scale
+    if other != "decimal":
+        return other == "bigint" and digits >= _LONGEST_BIGINT
+    return bool(declared.scale >= found.scale and digits >= found.precision - found.scale)
+
+
+_HELD = {
+    "string": ("date", "timestamp", "binary", "decimal"),  # their JSON is text
+    "double": ("bigint",),
+    "timestamp": ("date",),
+}
+"""Types whose values fit another type, too."""
