@@ -3,7 +3,7 @@
 A type of a schema proposes the type of the table of docs/columns.md that fits all of its values.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ def proposed(schema: Schema, declared: Declaration) -> Declaration:
     """`declared`, and a column for each other field of `schema`, up to COLUMNS_MAX. Raises InvalidSchema."""
     known = {column.steps for column in declared.columns}
     columns = [*declared.columns]
-    for name, kind in fields_of(schema).items():
+    for name, whole in fields_of(schema).items():
+        kind = _declarable(whole, 0)
         if kind is not None and (name,) not in known and len(columns) < COLUMNS_MAX:
             column = Column(free_name(name, columns), kind, own_pointer(name))
             if can_be_declared(column, columns):
@@ -31,20 +32,30 @@ def proposed(schema: Schema, declared: Declaration) -> Declaration:
     return Declaration(tuple(columns), declared.encoding)
 
 
-def fields_of(schema: Schema) -> dict[str, pa.DataType | None]:
-    """The fields of the values of `schema` with the types that they propose; None for one that no column can
-    have. Raises InvalidSchema.
+def _declarable(kind: pa.DataType, depth: int) -> pa.DataType | None:
+    """The part of a type that a column can have; None if that is nothing."""
+    if not pa.types.is_nested(kind):
+        return None if pa.types.is_null(kind) else kind
+    if depth >= NESTED_TYPES_MAX:
+        return None
+    if not pa.types.is_struct(kind):
+        inner = _declarable(kind.item_type if pa.types.is_map(kind) else kind.value_type, depth + 1)
+        return None if inner is None else map_of(inner) if pa.types.is_map(kind) else array_of(inner)
+    parts = {each.name: _declarable(each.type, depth + 1) for each in kind.fields if is_plain(each.name)}
+    found = {name: part for name, part in parts.items() if part is not None}
+    alike = {without_case(name) for name in found}
+    return struct_of(found) if found and len(alike) == len(found) else None
+
+
+def fields_of(schema: Schema) -> dict[str, pa.DataType]:
+    """The fields of the values of `schema` with the types that fit them: null for one that is always null, a
+    struct without fields for an object without any. Raises InvalidSchema.
     """
     named: dict[str, Any] = {}
     if schema.kind is not SchemaKind.AVRO:
         raise InvalidSchema(f"columns of {schema.kind} cannot be proposed")
-    kind = _without_null(parsed(schema, named))
-    while isinstance(kind, str) and kind in named:
-        kind = named[kind]
-    if not isinstance(kind, dict) or kind["type"] != "record":
-        return {}
-    types = _AvroTypes(named)
-    return {each["name"]: types.of(each["type"], 0, (kind["name"],)) for each in kind["fields"]}
+    found = _AvroTypes(named).of(parsed(schema, named), ())
+    return {each.name: each.type for each in found.fields} if pa.types.is_struct(found) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,67 +64,38 @@ class _AvroTypes:
 
     named: Mapping[str, Any]
 
-    def of(self, kind: Type, depth: int, within: Sequence[str]) -> pa.DataType | None:
-        """The type that fits `kind`, `depth` deep; None if there is none. A type `within` itself is text."""
+    def of(self, kind: Type, within: Sequence[str]) -> pa.DataType:
+        """The type that fits `kind`. One that is `within` itself is text."""
         if isinstance(kind, list):
-            return self._of_union(kind, depth, within)
+            return self._of_union(kind, within)
         if isinstance(kind, dict):
-            return self._of(kind["type"], kind, depth, within)
+            return self._of(kind["type"], kind, within)
         if kind not in self.named:
             return _leaf(kind, {})
-        return leaf("string") if kind in within else self.of(self.named[kind], depth, within)
+        return leaf("string") if kind in within else self.of(self.named[kind], within)
 
-    def _of(self, name: Type, kind: dict[str, Any], depth: int, within: Sequence[str]) -> pa.DataType | None:
+    def _of(self, name: Type, kind: dict[str, Any], within: Sequence[str]) -> pa.DataType:
         """The type that fits one of this name."""
         match name:
             case "array":
-                return self._items(kind["items"], array_of, depth, within)
+                return array_of(self.of(kind["items"], within))
             case "map":
-                return self._items(kind["values"], map_of, depth, within)
-            case "record" if depth < NESTED_TYPES_MAX:
-                inside = (*within, kind["name"])
-                fields = {each["name"]: each["type"] for each in kind["fields"]}
-                return _struct({name: self.of(inner, depth + 1, inside) for name, inner in fields.items()})
+                return map_of(self.of(kind["values"], within))
             case "record":
-                return None
-        return _leaf(name, kind) if isinstance(name, str) else self.of(name, depth, within)
+                inside = (*within, kind["name"])
+                return struct_of({each["name"]: self.of(each["type"], inside) for each in kind["fields"]})
+        return _leaf(name, kind) if isinstance(name, str) else self.of(name, within)
 
-    def _items(
-        self, kind: Type, whole: Callable[[pa.DataType], pa.DataType], depth: int, within: Sequence[str]
-    ) -> pa.DataType | None:
-        inner = self.of(kind, depth + 1, within) if depth < NESTED_TYPES_MAX else None
-        return None if inner is None else whole(inner)
-
-    def _of_union(self, kinds: list[Type], depth: int, within: Sequence[str]) -> pa.DataType | None:
+    def _of_union(self, kinds: list[Type], within: Sequence[str]) -> pa.DataType:
         others = [kind for kind in kinds if kind != "null"]
         if len(others) == 1:
-            return self.of(others[0], depth, within)
-        if depth >= NESTED_TYPES_MAX:
-            return None
-        names = branch_names(kinds)
-        return _struct(
-            {
-                name: self.of(kind, depth + 1, within)
-                for name, kind in zip(names, kinds, strict=True)
-                if name is not None
-            }
-        )
+            return self.of(others[0], within)
+        named = zip(branch_names(kinds), kinds, strict=True)
+        return struct_of({name: self.of(kind, within) for name, kind in named if name is not None})
 
 
-def _without_null(kind: Type) -> Type:
-    others = [each for each in kind if each != "null"] if isinstance(kind, list) else []
-    return others[0] if len(others) == 1 else kind
-
-
-def _struct(fields: Mapping[str, pa.DataType | None]) -> pa.DataType | None:
-    """A struct of the fields that a column can have; None without one, or with two of a name."""
-    found = {name: kind for name, kind in fields.items() if kind is not None and is_plain(name)}
-    alike = {without_case(name) for name in found}
-    return struct_of(found) if found and len(alike) == len(found) else None
-
-
-def _leaf(name: str, kind: Mapping[str, Any]) -> pa.DataType | None:
-    """The type of a column for a type of Avro without parts."""
+def _leaf(name: str, kind: Mapping[str, Any]) -> pa.DataType:
+    """The type that fits one of Avro without parts."""
     logical = str(kind.get("logicalType", ""))
     if (name, logical) in (("bytes", "decimal"), ("fixed", "decimal")):
         precision, scale = kind.get("precision"), kind.get("scale", 0)
@@ -122,7 +104,7 @@ def _leaf(name: str, kind: Mapping[str, Any]) -> pa.DataType | None:
     if (name, logical, kind.get("size")) in (("fixed", "uuid", 16), ("fixed", "duration", 12)):
         return leaf("string")
     found = _LOGICAL.get((name, logical)) or _LEAVES.get(name)
-    return None if found is None else leaf(found)
+    return pa.null() if found is None else leaf(found)
 
 
 _LEAVES = {
@@ -179,7 +161,7 @@ def checked(schema: Schema, declaration: Declaration, resolved: Declaration) -> 
     return SchemaCheck(columns, tuple(name for name in fields if name not in used))
 
 
-def _checked(column: Column, own: Column, fields: Mapping[str, pa.DataType | None]) -> ColumnCheck:
+def _checked(column: Column, own: Column, fields: Mapping[str, pa.DataType]) -> ColumnCheck:
     kind = fields.get(own.steps[0])
     for step in own.steps[1:]:
         kind = None if kind is None else _inside(kind, step)
@@ -202,8 +184,8 @@ def _misfits(declared: pa.DataType, found: pa.DataType, place: str) -> Iterator[
     """Why values of the type `found` may not fit the type `declared`."""
     pairs = _parts(declared, found, place)
     if pairs is None:
-        if declared != found and not _holds(declared, found):
-            yield f"{place} is {ddl(found).partition('<')[0]}, not {ddl(declared).partition('<')[0]}"
+        if not pa.types.is_null(found) and declared != found and not _holds(declared, found):
+            yield f"{place} is {_word(found)}, not {_word(declared)}"
         return
     for own, inner, inside in pairs:
         yield from _misfits(own, inner, inside)
@@ -229,6 +211,13 @@ def _parts(
     ]
 
 
+def _word(kind: pa.DataType) -> str:
+    """The name of a type without its parts."""
+    if pa.types.is_struct(kind):
+        return "struct"
+    return "array" if pa.types.is_list(kind) else ddl(kind).partition("<")[0]
+
+
 def _is_object(kind: pa.DataType) -> bool:
     """Whether the JSON of a type is an object."""
     return bool(pa.types.is_map(kind) or pa.types.is_struct(kind))
@@ -236,7 +225,7 @@ def _is_object(kind: pa.DataType) -> bool:
 
 def _holds(declared: pa.DataType, found: pa.DataType) -> bool:
     """Whether every value of one type fits another, neither of which is of the other's parts."""
-    name, other = (ddl(kind).partition("(")[0] for kind in (declared, found))
+    name, other = _word(declared).partition("(")[0], _word(found).partition("(")[0]
     if name != "decimal":
         return other in _HELD.get(name, ())
     digits = declared.precision - declared.scale
