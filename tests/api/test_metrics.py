@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from api.metrics import Metrics, page
+from log_tables.schemas.registry import SourceCounts
 
 VALUES = st.one_of(st.integers(0, 10**12), st.floats())
 
@@ -49,3 +50,14 @@ def test_the_page_of_a_gateway_is_as_the_client_library_writes_it() -> None:
             return families
 
     assert page(families) == generate_latest(Once())
+
+
+def test_look_ups_of_schemas_are_counted_by_source_and_outcome() -> None:
+    metrics, counts = Metrics(), SourceCounts(asked=9, found=1, unknown=2, failed=3, changed=4, unreadable=5)
+    metrics.watch_schemas(lambda: {"topic:_schemas": counts})
+    text = metrics.render().decode()
+    for outcome, count in (("found", 1), ("unknown", 2), ("failed", 3)):
+        line = f'lakelog_schema_lookups_total{{outcome="{outcome}",source="topic:_schemas"}} {count}.0'
+        assert line in text
+    assert 'lakelog_schema_changed_ids_total{source="topic:_schemas"} 4.0' in text
+    assert 'lakelog_schema_unreadable_total{source="topic:_schemas"} 5.0' in text

@@ -1,6 +1,7 @@
 """A schema registry that is a real HTTP server, and that misbehaves where it is told to."""
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,12 +90,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def schema_registry(prefix: str = "") -> Iterator[SchemaRegistry]:
-    """A registry at a free port of this machine."""
+def schema_registry(prefix: str = "", context: ssl.SSLContext | None = None) -> Iterator[SchemaRegistry]:
+    """A registry at a free port of this machine, with TLS if there is a `context` of it."""
     found = SchemaRegistry(prefix=prefix)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Own", (Handler,), {"registry": found}))
     server.daemon_threads = True
-    found.url = f"http://127.0.0.1:{server.server_port}{prefix}"
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    found.url = f"{'http' if context is None else 'https'}://127.0.0.1:{server.server_port}{prefix}"
     thread = threading.Thread(target=server.serve_forever, daemon=True, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

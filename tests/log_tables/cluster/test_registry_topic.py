@@ -42,8 +42,8 @@ def partition(cluster: Cluster) -> Partition:
 
 
 def registry_of(cluster: Cluster) -> Registry:
-    found = cluster.schemas(SOURCE)
-    assert isinstance(found, Registry)
+    found = cluster.schema_sources.registry(SOURCE)
+    assert found is not None
     return found
 
 

@@ -14,8 +14,8 @@ GUID = "89791762-2336-4186-9674-299b90a802e2"
 
 @pytest.fixture
 def files(cluster: Cluster) -> Registry:
-    found = cluster.schemas("files")
-    assert isinstance(found, Registry)
+    found = cluster.schema_sources.registry("files")
+    assert found is not None
     return found
 
 

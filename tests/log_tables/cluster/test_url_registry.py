@@ -3,8 +3,10 @@
 import json
 import logging
 import pickle
+import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from log_tables.schemas.registry_client import RegistryAccess
 from log_tables.schemas.schema import Schema, SchemaKind
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Fault, FaultyStore, refused, unavailable
+from tests.kit.certificates import Authority
 from tests.kit.schema_registry import SchemaRegistry, answers, drips, endless, schema_registry, seconds
 
 INT, LONG = Schema(SchemaKind.AVRO, '"int"'), Schema(SchemaKind.AVRO, '"long"')
@@ -43,15 +46,15 @@ def opened(root: Store, server: SchemaRegistry, clock: ManualClock, **access: ob
     """The registry as a process has it that may ask it."""
     asked = RegistryAccess(server.url, **{"timeout_s": 0.3, **access})  # type: ignore[arg-type]
     cluster = Cluster.open(root, clock, "http://first", registries=[asked])
-    found = cluster.schemas(server.url)
-    assert isinstance(found, Registry)
+    found = cluster.schema_sources.registry(server.url)
+    assert found is not None
     return found
 
 
 def unasked(root: Store, server: SchemaRegistry, clock: ManualClock) -> Registry:
     """The registry as a process has it that may ask none."""
-    found = Cluster.open(root, clock).schemas(server.url)
-    assert isinstance(found, Registry)
+    found = Cluster.open(root, clock).schema_sources.registry(server.url)
+    assert found is not None
     return found
 
 
@@ -111,7 +114,7 @@ def test_an_object_that_is_damaged_is_found_and_serves_nobody(
     registry.look_up([1])
     assert registry.known(1) is None
     assert "cannot be read" in str(registry.reason(1))
-    assert [each.split(" ")[0] for each in check(root).problems] == ["schemas/17.avsc", path]
+    assert {each.split(" ")[0] for each in check(root).problems} == {"schemas/17.avsc", path}
 
 
 def test_references_come_with_their_schema_those_first_that_others_need(
@@ -195,7 +198,11 @@ def test_a_credential_is_shown_and_is_in_no_message(
     wrong = opened(root, server, clock, token="canary")
     wrong.look_up([2])
     assert "answers 401: the credentials in schema_registries do not suffice" in str(wrong.reason(2))
-    said = caplog.text + str(wrong.reason(2)) + repr(RegistryAccess(server.url, **access, token_file="f"))
+    said = (
+        caplog.text
+        + str(wrong.reason(2))
+        + repr(RegistryAccess(server.url, password="pass:w", token="t0ken"))
+    )
     assert not [each for each in ("canary", "pass:w", "t0ken", "YW5u") if each in said]
 
 
@@ -212,6 +219,38 @@ def test_a_token_in_a_file_may_be_replaced(
     registry.look_up([2])
     assert registry.known(1) == INT
     assert registry.known(2) == LONG
+
+
+def test_a_registry_over_tls_is_that_of_its_authority(
+    root: Store, clock: ManualClock, tmp_path: Path
+) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    pair = authority.pair("registry")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*pair)
+    with schema_registry(context=context) as server:
+        server.register("s", 1, INT.text)
+        stranger = opened(root, server, clock, ca_file=other.ca_file, timeout_s=2.0)
+        stranger.look_up([1])
+        assert stranger.known(1) is None
+        assert "certificate verify failed" in str(stranger.reason(1))
+        registry = opened(root, server, clock, ca_file=authority.ca_file, timeout_s=2.0)
+        registry.look_up([1])
+        assert registry.known(1) == INT
+
+
+def test_many_that_wait_for_one_schema_ask_once_and_all_have_it(
+    root: Store, server: SchemaRegistry, clock: ManualClock
+) -> None:
+    registry = opened(root, server, clock, timeout_s=5.0)
+
+    def found(_: int) -> Schema | None:
+        registry.look_up([1])
+        return registry.known(1)
+
+    with ThreadPoolExecutor(16) as threads:
+        assert [*threads.map(found, range(64))] == [INT] * 64
+    assert server.asked == ["/schemas/ids/1"]
 
 
 HTML = b"<html>no registry</html>"
