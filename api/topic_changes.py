@@ -12,11 +12,14 @@ from coordinator.access.caller import Caller
 from ingest.buffer import RETRY_AFTER_S
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin import topic_admin
-from log_tables.cluster.config import SETTINGS, TopicConfig
+from log_tables.cluster.config import SETTINGS, VALUE_SCHEMAS, TopicConfig
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import check_writable
 from log_tables.errors import PartitionsMaxReached
 from log_tables.limits import PARTITIONS_MAX
+from log_tables.schemas.source import topic_of
+
+Change = Callable[[TopicConfig], TopicConfig]
 
 
 def create_topic(
@@ -35,10 +38,31 @@ def create_topic(
     asked.check_create(name)
     facts = {"partitions": partitions, "configs": dict(configs)}
     with asked.changing("CreateTopics", ResourceType.TOPIC, name, **facts):
+        _check_source(asked, configs.get(VALUE_SCHEMAS, ""))
         _check_room(here, partitions)
         asked.charge_changes(partitions)
         made = topic_admin.create_topic(here.cluster, name, partitions, configs, settings=settings)
         return TopicDescription(here, made)
+
+
+def with_readable_source(asked: Caller, change: Change) -> Change:
+    """`change` of a topic's configuration, which raises AuthorizationFailed if it names a topic with schemas
+    that the caller may not read: whoever may describe the topic reads them through it.
+    """
+
+    def changed(config: TopicConfig) -> TopicConfig:
+        after = change(config)
+        if after.schema_source != config.schema_source:
+            _check_source(asked, after.schema_source)
+        return after
+
+    return changed
+
+
+def _check_source(asked: Caller, source: str) -> None:
+    topic = topic_of(source)
+    if topic is not None:
+        asked.check(Operation.READ, ResourceType.TOPIC, topic)
 
 
 def plan_creation(

@@ -38,7 +38,17 @@ from api.process.fold_duty import FoldDuty, FoldLags
 from api.process.lag_metrics import LagMetrics, group_lags, lag_sums
 from api.requests.hot import HotRoutes
 from api.samples import SampleLog
-from api.v2 import consumer_offsets, consumer_records, consumers, fetch, produce, topics, transactions, values
+from api.v2 import (
+    consumer_offsets,
+    consumer_records,
+    consumers,
+    fetch,
+    produce,
+    schemas,
+    topics,
+    transactions,
+    values,
+)
 from api.v3 import acls as v3_acls
 from api.v3 import clusters
 from api.v3 import groups as v3_groups
@@ -55,6 +65,7 @@ _PARTS = (
     produce,
     values,
     topics,
+    schemas,
     fetch,
     consumers,
     consumer_records,

@@ -96,6 +96,8 @@ RULES: Mapping[str, Rule] = {
     "POST /topics/{topic}/values": _WRITE,
     "DELETE /topics/{topic}": _topic(Operation.DELETE, change="DeleteTopics"),
     "GET /topics/{topic}/partitions": _DESCRIBE_TOPIC,
+    "GET /topics/{topic}/schemas": _topic(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),  # it shows columns
+    "GET /topics/{topic}/schemas/{schema_id}": _DESCRIBE_TOPIC,
     f"GET {_PARTITION}": _DESCRIBE_TOPIC,
     f"POST {_PARTITION}": _WRITE,
     f"GET {_PARTITION}/offsets": _DESCRIBE_TOPIC,

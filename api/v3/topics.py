@@ -1,5 +1,6 @@
 """Version 3: topics, their partitions and their settings (Confluent REST API v3)."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
@@ -17,8 +18,8 @@ from api.requests.strict import Listed, StrictBody, StrictRoute
 from api.v3.clusters import ClusterId, TopicName
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import TOPIC_OPERATIONS, ResourceType
-from log_tables.cluster.admin.topic_admin import alter_topic
-from log_tables.cluster.config import SETTINGS
+from log_tables.cluster.admin.topic_admin import change_config
+from log_tables.cluster.config import SETTINGS, TopicConfig
 from log_tables.cluster.topic import is_internal
 from log_tables.errors import NotFound
 from log_tables.units import plain
@@ -280,7 +281,8 @@ def alter_configs(
 ) -> None:
     configs = {change.name: change.value and plain(change.name, change.value) for change in alterations.data}
     with asked.changing("AlterConfigs", ResourceType.TOPIC, topic, configs=configs):
-        alter_topic(here.cluster, topic, configs)
+        change = topic_changes.with_readable_source(asked, partial(TopicConfig.altered, changes=configs))
+        change_config(here.cluster, topic, change)
 
 
 def _config_view(request: Request, cluster: str, topic: TopicDescription, name: str) -> ConfigView:

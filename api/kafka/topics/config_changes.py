@@ -21,6 +21,7 @@ from api.kafka.protocol.messages.configs import (
 )
 from api.kafka.topics.configs import ConfigResourceType, check_resource, denied_code
 from api.kafka.topics.group_configs import GROUP, alter_groups
+from api.topic_changes import with_readable_source
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.topic_admin import change_config, check_change
 from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
@@ -90,11 +91,12 @@ def _alter(
                 raise refusal
             _check(client, kind, name)
             alteration = read(each)
+            change = with_readable_source(client.caller, alteration.change)
             if only_checked:
-                check_change(door.here.cluster, name, alteration.change)
+                check_change(door.here.cluster, name, change)
             else:
                 with client.caller.changing(operation, ResourceType.TOPIC, name, configs=alteration.shown):
-                    change_config(door.here.cluster, name, alteration.change)
+                    change_config(door.here.cluster, name, change)
         except (LakelogError, Refusal) as error:
             outcome.error_code, outcome.error_message = said(error, denied_code(kind))
     return outcomes
