@@ -10,12 +10,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "echo hello | lakelog produce greetings --create",
         "lakelog produce flights flights.csv.gz --key-field tailnum --timestamp-field time_hour",
         "lakelog produce orders --key-separator : --header source=shell < orders.txt",
+        "lakelog produce orders orders.ndjson --value-schema orders-value",
     ),
     "consume": (
         "lakelog consume flights -o -10",
         "lakelog consume flights --follow --format '%T %k %s\\n'",
         "lakelog consume flights --json --value-format json --from 2026-01-31T10:00:00Z",
         "lakelog consume flights orders --group readers --follow",
+        "lakelog consume orders --value-format avro",
     ),
     "sql": (
         "lakelog sql",
@@ -45,7 +47,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakelog topic alter orders --config retention.ms=7d --config retention.bytes=10GiB",
         "lakelog topic alter orders --unset retention.bytes --partitions 12",
     ),
-    "topic infer": ("lakelog topic infer orders --records 50000", "lakelog topic infer orders --yes"),
+    "topic infer": (
+        "lakelog topic infer orders --records 50000",
+        "lakelog topic infer orders --from-registry --yes",
+    ),
+    "topic check-columns": (
+        "lakelog topic check-columns orders",
+        "lakelog topic check-columns orders --subject orders-value --version 3",
+    ),
     "topic delete": ("lakelog topic delete orders",),
     "group list": ("lakelog group list",),
     "group describe": ("lakelog group describe readers",),

@@ -18,12 +18,24 @@ Print = Callable[[str, int, "Record"], bytes]
 
 
 class ValueFormat(StrEnum):
-    """How the bytes of a key, a value or a header are printed: the same for all records of a run."""
+    """How the bytes of a key, a value or a header are printed: the same for all records of a run.
+
+    Those from `avro` on are decoded by the schemas that they name, and printed as JSON.
+    """
 
     TEXT = "text"
     JSON = "json"
     BASE64 = "base64"
     HEX = "hex"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+    JSON_SCHEMA = "json-schema"
+    AUTO = "auto"
+
+    @property
+    def by_schema(self) -> bool:
+        """Whether a schema decodes them."""
+        return self in (ValueFormat.AVRO, ValueFormat.PROTOBUF, ValueFormat.JSON_SCHEMA, ValueFormat.AUTO)
 
 
 class Formats(NamedTuple):
@@ -58,7 +70,7 @@ def _as_line(name: str, form: ValueFormat, data: bytes | None, at: At) -> bytes:
             return shown(_json(name, data, at))
         case ValueFormat.BASE64:
             return base64.b64encode(data)
-        case ValueFormat.HEX:
+        case _:
             return data.hex().encode()
 
 

@@ -7,7 +7,7 @@ that the same bytes have at `/topics/{topic}/values`. Rows of Parquet become JSO
 import json
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -20,6 +20,9 @@ from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, RecordTooLarge
 from log_tables.json_values import json_rows
 from log_tables.limits import LINE_MAX_BYTES, TIMESTAMP_BOUNDS, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.schemas.schema import Unencodable
+
+Encode = Callable[[bytes], bytes]
 
 _PARQUET_ROWS = 10_000
 """Rows that are read and become JSON at once."""
@@ -40,7 +43,8 @@ class Row(NamedTuple):
 class Fill(NamedTuple):
     """Where the key and the time of a record are, and how many bytes key and value may have.
 
-    `of_json` names the columns of CSV that have JSON in their fields.
+    `of_json` names the columns of CSV that have JSON in their fields. `encode_key` and `encode_value` make
+    the bytes of JSON; they raise Unencodable.
     """
 
     key_field: str | None
@@ -48,6 +52,8 @@ class Fill(NamedTuple):
     timestamp_field: str | None
     max_bytes: int
     of_json: Collection[str] = ()
+    encode_key: Encode | None = None
+    encode_value: Encode | None = None
 
 
 def total(source: Source) -> int | None:
@@ -66,7 +72,7 @@ def read(source: Source, fill: Fill, skip: int = 0) -> Iterator[Row]:
     for seen, (place, value) in enumerate(_cut(source, fill.of_json), 1):
         if seen > skip:
             row = _filled(place, value, fill)
-            is_tombstone = value == b"null" and source.form is not Format.LINES
+            is_tombstone = value == b"null" and (fill.encode_value or source.form is not Format.LINES)
             yield row._replace(value=None) if is_tombstone else row
     if seen < skip:
         raise InvalidArgument(
@@ -83,7 +89,11 @@ def _filled(place: str, value: bytes, fill: Fill) -> Row:
             key = _field(value, fill.key_field)
         if fill.timestamp_field is not None:
             stamp_ms = time_ms(_field(value, fill.timestamp_field), fill.timestamp_field)
-    except InvalidArgument as error:
+        if fill.encode_key is not None and key is not None:
+            key = fill.encode_key(key)
+        if fill.encode_value is not None and value != b"null":
+            value = fill.encode_value(value)
+    except (InvalidArgument, Unencodable) as error:
         raise InvalidArgument(f"{place}: {error}") from None
     size = len(value) + len(key or b"")
     if size > fill.max_bytes:

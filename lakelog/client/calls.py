@@ -5,6 +5,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import httpx
 
@@ -13,6 +14,7 @@ from log_tables import errors
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, OutcomeUnknown, Unreachable
 from log_tables.limits import MIB
+from log_tables.schemas.schema import Schema, SchemaId, SchemaKind
 from log_tables.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -67,6 +69,37 @@ class Lag:
     lag_seconds: float
     lag_bytes: int
     owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFit:
+    """How values of a schema fit a declared column: whether it has the field, and why not all fit."""
+
+    column: str
+    in_schema: bool
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSchema:
+    """A version of a subject, and how it fits a topic: the columns that are declared and that it proposes,
+    together as `value.columns`; the declared ones; the fields that none of them has.
+    """
+
+    subject: str
+    version: int
+    id: int
+    schema: Schema
+    format: str
+    value_columns: str
+    columns: Sequence[ColumnFit]
+    fields_without_column: Sequence[str]
+
+
+def _schema(found: Mapping[str, Any]) -> Schema:
+    """A schema as version 2 has it."""
+    references = tuple((each["name"], each["text"]) for each in found["references"])
+    return Schema(SchemaKind(found["type"]), found["text"], references)
 
 
 class Calls:
@@ -142,6 +175,34 @@ class Calls:
     def delete_topic(self, name: str) -> Call[None]:
         """Delete a topic. Raises UnknownTopic."""
         yield from self._v3("DELETE", f"topics/{quoted(name)}")
+
+    def schema(self, topic: str, schema_id: SchemaId) -> Call[Schema]:
+        """The schema with this id, as the values of a topic name it. Raises UnknownTopic, NotFound, and
+        InvalidArgument for a topic without `value.columns.schemas`.
+        """
+        found = yield from self._json("GET", f"/topics/{quoted(topic)}/schemas/{quoted(str(schema_id))}")
+        return _schema(found)
+
+    def topic_schema(
+        self, topic: str, subject: str | None = None, version: int | None = None
+    ) -> Call[TopicSchema]:
+        """The newest version of a subject, or `version`, and how its values fit the columns of a topic. The
+        subject is `TOPIC-value` unless given. Raises as `schema`.
+        """
+        asked = {"subject": subject, "version": version}
+        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        found = yield from self._json("GET", f"/topics/{quoted(topic)}/schemas" + (query and f"?{query}"))
+        checks = ((each["column"], each["in_schema"], each["reason"]) for each in found["columns"])
+        return TopicSchema(
+            found["subject"],
+            found["version"],
+            found["id"],
+            _schema(found),
+            found["format"],
+            found["value_columns"],
+            [ColumnFit(*each) for each in checks],
+            found["fields_without_column"],
+        )
 
     def partition_count(self, topic: str) -> Call[int]:
         """How many partitions a topic has. Raises UnknownTopic."""

@@ -99,6 +99,8 @@ class Client:
     delete_topic = _performed(Calls.delete_topic)
     cluster = _performed(Calls.cluster)
     brokers = _performed(Calls.brokers)
+    schema = _performed(Calls.schema)
+    topic_schema = _performed(Calls.topic_schema)
     partition_count = _performed(Calls.partition_count)
     offsets = _performed(Calls.offsets)
     delete_records = _performed(Calls.delete_records)

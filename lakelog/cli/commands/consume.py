@@ -32,6 +32,8 @@ IDLE_MS = 1_000
 
 POLL_BYTES = 16 * MIB
 
+VALUE_FORMAT = "value.columns.format"
+
 LOOK_S = 2.0
 """How often --follow looks for partitions that were added."""
 
@@ -61,7 +63,10 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
     form: Annotated[
         str | None, typer.Option("--format", help="The fields to print of each record, as '%k %s\\n'.")
     ] = None,
-    value_format: Annotated[ValueFormat, typer.Option(help="How values are printed.")] = ValueFormat.TEXT,
+    value_format: Annotated[
+        ValueFormat | None,
+        typer.Option(help="How values are printed. Default: as the topic says, else text."),
+    ] = None,
     key_format: Annotated[ValueFormat, typer.Option(help="How keys are printed.")] = ValueFormat.TEXT,
     header_format: Annotated[
         ValueFormat, typer.Option(help="How the values of headers are printed.")
@@ -75,7 +80,9 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
 
     All records of a run have the same fields. In a line, text is the bytes as they are. With --json
     text has to be UTF-8, and what is no text ends the command with an error: choose base64 or hex.
-    The format json is the JSON itself, in one line.
+    The format json is the JSON itself, in one line. With avro, protobuf, json-schema and auto the schema that
+    a value names makes JSON of it; the topic says in value.columns.schemas where the schemas are. If it also
+    has a value.columns.format, that is how its values are printed.
 
     Partitions come one after the other; with --follow as their records come,
     and those that are added later from their beginning.
@@ -88,12 +95,32 @@ def consume(  # noqa: PLR0913, PLR0917 -- each is an option
     --from (earliest or latest) counts where nothing is committed. Without --follow it ends when nothing has
     come for a second.
     """
-    show = _print(json, form, Formats(key_format, value_format, header_format))
+    if header_format.by_schema:
+        raise InvalidArgument(f"--header-format {header_format.value}: values of headers name no schema")
     with connect(url, wait) as client:
+        value_format = value_format or _format_of(client, topics)
+        show = _decoded(client, topics, json, form, Formats(key_format, value_format, header_format))
         if group is not None:
             _consume_in(group, client, topics, start, partition, follow, limit, show)
         else:
             _consume(client, topics, start, partition, follow, limit, show)
+
+
+def _format_of(client: "Client", topics: list[str]) -> ValueFormat:
+    """The format that all of `topics` say that their values have; text if they do not."""
+    known = {client.topic(topic)["configs"].get(VALUE_FORMAT) for topic in topics}
+    formats = [ValueFormat(each) for each in known if each in {*ValueFormat}]
+    return formats[0] if len(formats) == len(known) == 1 and formats[0].by_schema else ValueFormat.TEXT
+
+
+def _decoded(client: "Client", topics: list[str], json: bool, form: str | None, forms: Formats) -> Print:
+    """How records are printed, those by a schema once they are decoded. Raises InvalidArgument."""
+    if not (forms.key.by_schema or forms.value.by_schema):
+        return _print(json, form, forms)
+    from lakelog.cli.decoding import Decoding
+
+    plain = [ValueFormat.JSON if each.by_schema else each for each in forms]
+    return Decoding(client, topics, forms, _print(json, form, Formats(*plain))).show
 
 
 def _print(json: bool, form: str | None, forms: Formats) -> Print:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from lakelog.cli import completion
@@ -39,6 +40,7 @@ from log_tables.errors import (
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from lakelog.cli.rows import Encode
     from lakelog.client.client import Client
     from lakelog.client.producer.delivery import Delivery
 
@@ -64,6 +66,16 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
     ] = [],  # noqa: B006 -- typer copies it
     timestamp_field: Annotated[
         str | None, typer.Option(help="The field that is the time: milliseconds or ISO-8601.")
+    ] = None,
+    value_schema: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID|SUBJECT[:VERSION]",
+            help="Values are JSON, which this schema makes Avro, Protobuf or JSON with its id.",
+        ),
+    ] = None,
+    key_schema: Annotated[
+        str | None, typer.Option(metavar="ID|SUBJECT[:VERSION]", help="The same of keys.")
     ] = None,
     skip: Annotated[
         int, typer.Option(metavar="N", min=0, help="Leave out the first N records: those that are sent.")
@@ -95,9 +107,11 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         if create:
             _create(client, topic)
         configs = client.topic(topic)["configs"]
+        encode_key = _encoder(client, topic, key_schema, of_text=True)
+        encode_value = _encoder(client, topic, value_schema, of_text=False)
     largest = largest_record(configs)
     of_json = _names_of_json(topic, configs) if chosen.form is Format.CSV else ()
-    fill = rows.Fill(key_field, separator, timestamp_field, largest, of_json)
+    fill = rows.Fill(key_field, separator, timestamp_field, largest, of_json, encode_key, encode_value)
     tally = Tally(skip)
     with Producer(url, acks=acks, **security_options()) as producer, _progress(json) as progress:
         with _nothing_sent(file):
@@ -117,6 +131,34 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         print_json({"topic": topic, "records": tally.count, "seconds": round(seconds, 3)})
     else:
         console().print(f"{counted(tally.count, 'record')} to topic {topic} in {seconds:.1f} s")
+
+
+def _encoder(client: "Client", topic: str, schema: str | None, of_text: bool) -> "Encode | None":
+    """The function that makes the bytes of JSON, or `of_text` also of a text that is none, by a schema: that
+    with an id, or a version of a subject.
+    """
+    if schema is None:
+        return None
+    from log_tables.schemas.encoder import encoded
+    from log_tables.schemas.schema import Unencodable
+
+    if schema.isdecimal():
+        schema_id, found = int(schema), client.schema(topic, int(schema))
+    else:
+        subject, separator, version = schema.rpartition(":")
+        named = bool(separator) and version.isdecimal()
+        registered = client.topic_schema(topic, subject if named else schema, int(version) if named else None)
+        schema_id, found = registered.id, registered.schema
+
+    def encode(text: bytes) -> bytes:
+        try:
+            return encoded(text, schema_id, found)
+        except Unencodable:
+            if not of_text:
+                raise
+            return encoded(msgspec.json.encode(text.decode()), schema_id, found)
+
+    return encode
 
 
 def _create(client: "Client", topic: str) -> None:

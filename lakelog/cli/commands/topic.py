@@ -1,7 +1,8 @@
-"""`lakelog topic`: create, list, describe, alter, infer, delete."""
+"""`lakelog topic`: create, list, describe, alter, infer, check-columns, delete."""
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,17 +22,18 @@ from lakelog.cli.common import (
     print_table,
 )
 from log_tables.counts import counted
-from log_tables.errors import InvalidArgument
+from log_tables.errors import InvalidArgument, NotFound
 from log_tables.units import explained
 
 if TYPE_CHECKING:
+    from lakelog.client.calls import TopicSchema
     from lakelog.client.client import Client
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=completion.topics)]
-_COLUMNS = "value.columns"
+_COLUMNS, _FORMAT, _SCHEMAS = "value.columns", "value.columns.format", "value.columns.schemas"
 Config = Annotated[
     list[str],
     typer.Option("--config", metavar="NAME=VALUE", help="A setting, such as retention.ms=7d; repeat it."),
@@ -114,6 +116,9 @@ def _describe(client: "Client", name: str, every: bool, json: bool) -> None:
     print_table(columns, rows)
     console().print()
     _print_settings(name, found["configs"], every)
+    if found["configs"].get(_SCHEMAS) and found["configs"].get(_COLUMNS):
+        with suppress(NotFound):  # nothing is registered yet, or under another subject
+            _print_without_column(client.topic_schema(name))
 
 
 def _print_settings(name: str, configs: Mapping[str, str], every: bool) -> None:
@@ -175,38 +180,113 @@ def alter(
 
 @app.command()
 def infer(
-    name: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)],
+    name: Name,
     records: Annotated[int, typer.Option(help="How many of the newest records to look at.", min=1)] = 10_000,
+    from_registry: Annotated[
+        bool, typer.Option("--from-registry", help="Look at the newest schema instead of records.")
+    ] = False,
+    subject: Annotated[
+        str | None, typer.Option(help="The subject in the registry. Default: TOPIC-value.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Declare the columns without asking.")] = False,
     url: Url = GATEWAY,
     wait: Wait = WAIT_S,
     json: Json = False,
 ) -> None:
-    """Propose columns for a topic's JSON values, and declare them if you say so."""
+    """Propose columns by a topic's records, or by their schema, and declare them if you say so."""
     from log_tables.columns.declaration import parse
     from log_tables.columns.inference import inferred
 
     with connect(url, wait) as client:
-        before = parse(client.topic_configs(name).get(_COLUMNS, ""))
-        sample = [*_sample(client, name, records)]
-        after = inferred(sample, before)
+        configs = client.topic_configs(name)
+        before, form = parse(configs.get(_COLUMNS, "")), configs.get(_FORMAT, "")
+        shown: dict[str, object] = {"topic": name}
+        if from_registry or subject is not None:
+            found = client.topic_schema(name, subject)
+            after, form = parse(found.value_columns), form if form == "auto" else found.format
+            what = f"version {found.version} of {found.subject}, schema {found.id}"
+            shown |= {"subject": found.subject, "version": found.version, "schema": found.id}
+        else:
+            sample = [*_sample(client, name, records)]
+            after, what = inferred(sample, before), f"{counted(len(sample), 'record')} of topic {name}"
+            shown["sampled"] = len(sample)
         new = len(after.columns) - len(before.columns)
-        shown = {"topic": name, "sampled": len(sample), "value.columns": after.text, "new": new}
+        changes: dict[str, str | None] = {_COLUMNS: after.text} if new else {}
+        if form != configs.get(_FORMAT, ""):
+            changes[_FORMAT] = form
+        shown |= {_COLUMNS: after.text, "new": new}
         if not json:
-            _print_columns(name, len(sample), [column.text for column in after.columns], new)
+            _print_columns(what, [column.text for column in after.columns], new)
+            if _FORMAT in changes:
+                console().print(f"{_FORMAT}: {configs[_FORMAT]} -> {form}\n")
         asks = not (yes or json) and sys.stdin.isatty()
-        if new and (yes or (asks and typer.confirm(f"Declare these columns of topic {name}?"))):
-            client.alter_topic(name, {_COLUMNS: after.text})
+        if changes and (yes or (asks and typer.confirm(f"Declare these columns of topic {name}?"))):
+            client.alter_topic(name, changes)
             if not json:
                 console().print(
                     f"topic {name} has {counted(len(after.columns), 'declared column')} from now on; "
                     "`lakelog maintain --once --job retype` makes those of older records"
                 )
-        elif new and not json and not asks:
+        elif changes and not json and not asks:
             console().print("declare them with --yes, or the ones that you choose with")
             console().print(f"lakelog topic alter {name} --config '{_COLUMNS}=…'", soft_wrap=True)
     if json:
-        print_json({**shown, "declared": bool(yes and new)})
+        print_json({**shown, "declared": bool(yes and changes)})
+
+
+@app.command()
+def check_columns(
+    name: Name,
+    subject: Annotated[
+        str | None, typer.Option(help="The subject in the registry. Default: TOPIC-value.")
+    ] = None,
+    version: Annotated[int | None, typer.Option(help="Default: the latest.", min=1)] = None,
+    url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
+    """Say how values of a registered schema would fit the declared columns; end with 1 if some would not."""
+    with connect(url, wait) as client:
+        found = client.topic_schema(name, subject, version)
+    fits = all(each.reason is None for each in found.columns)
+    if json:
+        columns = [
+            {"column": each.column, "in_schema": each.in_schema, "reason": each.reason}
+            for each in found.columns
+        ]
+        print_json(
+            {
+                "topic": name,
+                "subject": found.subject,
+                "version": found.version,
+                "schema": found.id,
+                "fits": fits,
+                "columns": columns,
+                "fields_without_column": [*found.fields_without_column],
+            }
+        )
+    else:
+        rows = [
+            (each.column, each.reason or ("fits" if each.in_schema else "NULL: the schema has no such field"))
+            for each in found.columns
+        ]
+        console().print(f"version {found.version} of {found.subject}, schema {found.id}\n")
+        if rows:
+            print_table(("column", "values of the schema"), rows)
+        _print_without_column(found)
+    if not fits:
+        raise typer.Exit(1)
+
+
+def _print_without_column(found: "TopicSchema") -> None:
+    names = found.fields_without_column
+    if names:
+        console().print(
+            f"schema {found.id} has {counted(len(names), 'field')} that no column has: {', '.join(names)}",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
 
 
 @app.command()
@@ -221,11 +301,10 @@ def delete(names: Names, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = F
                 console().print(f"deleted topic {name}")
 
 
-def _print_columns(name: str, sampled: int, columns: list[str], new: int) -> None:
-    """The declaration, a column a line."""
-    found = f"{counted(sampled, 'record')} of topic {name}"
+def _print_columns(found: str, columns: list[str], new: int) -> None:
+    """The declaration of what was `found`, a column a line."""
     if not columns:
-        console().print(f"{found}: no field of a JSON object that a column could have")
+        console().print(f"{found}: no field of an object that a column could have")
         return
     console().print(f"{found}: {counted(len(columns), 'column')}, {new} of them new\n")
     for number, column in enumerate(columns, 1):

@@ -1,0 +1,42 @@
+"""The encoder of a schema, whatever its language: from the JSON that stands for a value to its bytes."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import msgspec
+
+from log_tables.schemas import avro_writer
+from log_tables.schemas.framing import prefixed
+from log_tables.schemas.schema import InvalidSchema, Schema, SchemaKind, Unencodable
+
+Encode = Callable[[object], bytes]
+"""From decoded JSON to bytes. Raises Unencodable."""
+
+
+@lru_cache(maxsize=512)
+def encoder_of(schema: Schema, of_avro: bool = False) -> Encode | str:
+    """The encoder of values of `schema`, without an id, or why it has none.
+
+    JSON for Avro is that which `avro` makes, or `of_avro`, Avro's own.
+    """
+    try:
+        match schema.kind:
+            case SchemaKind.AVRO:
+                return avro_writer.from_json(schema, of_avro)
+            case SchemaKind.JSON:
+                return msgspec.json.encode
+        return f"values of {schema.kind} cannot be written here"
+    except InvalidSchema as invalid:
+        return str(invalid)
+
+
+def encoded(text: bytes, schema_id: int, schema: Schema) -> bytes:
+    """The value that JSON in UTF-8 stands for, behind the prefix of its schema. Raises Unencodable."""
+    encode = encoder_of(schema)
+    if isinstance(encode, str):
+        raise Unencodable(f"has schema {schema_id}, which cannot be used: {encode}")
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise Unencodable("is not JSON") from None
+    return prefixed(schema_id, text if schema.kind is SchemaKind.JSON else encode(value))
