@@ -268,10 +268,16 @@ async def refreshed_topic(here: Gateway, topic: Topic) -> Topic:
     """
     await asyncio.to_thread(here.cluster.refresh)
     found = here.cluster.topic(topic.name)
-    wanted = found.schemas.wanted()
-    if wanted:
-        await asyncio.to_thread(found.schemas.look_up, wanted)
+    await look_up_wanted(found)
     return found
+
+
+async def look_up_wanted(topic: Topic) -> int:
+    """Ask for schemas that values of the topic named in vain; gives the version of what is known now."""
+    wanted = topic.schemas.wanted()
+    if wanted:
+        await asyncio.to_thread(topic.schemas.look_up, wanted)
+    return topic.schemas.version
 
 
 def is_current(here: Gateway, name: str, topic_id: str) -> bool:

@@ -525,6 +525,7 @@ SAME_SCHEMA_MIN = 32
 """Values of one schema from which on they are read a field at a time."""
 
 SCHEMA_TEXT_MAX_CHARS = 1_048_576
+PROTO_COMPILE_MAX_S = 20.0
 WANTED_SCHEMAS_MAX = 100
 """Ids of schemas that are not known, which a refusal waits for."""
 

@@ -165,6 +165,8 @@ def _sticky_partition(topic: Topic, request: ProduceRequest) -> int:
 def is_much(records: Records, topic: Topic) -> bool:
     """Whether it is a lot of work to say where `records` for `topic` go, and whether it takes them."""
     count = count_of(records)
+    if topic.config.needs_schemas:
+        return True
     if not topic.config.required_columns.columns and topic.config.key_hash != MURMUR2:
         return count > INLINE_MAX_ROWS
     return count > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_JUDGED_BYTES

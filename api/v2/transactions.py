@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.client_topics import is_current, topic_to_write
+from api.client_topics import is_current, look_up_wanted, topic_to_write
 from api.errors import error_responses
 from api.gateway import Gateway
 from api.media import Format, content_format
@@ -32,7 +32,7 @@ from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import AppendedRange, check_retry_key
 from log_tables.cluster.route import Route, SentRecords
 from log_tables.cluster.topic import Topic
-from log_tables.errors import RetryKeyReused, UnknownPartition, UnknownTopic
+from log_tables.errors import InvalidValue, RetryKeyReused, UnknownPartition, UnknownTopic
 from log_tables.rows import as_batch, bytes_of
 from log_tables.segments.staging import PartitionRecords
 
@@ -213,7 +213,13 @@ async def _request(
         )
         return request, size_bytes
 
-    return await maybe_in_thread(large, build)
+    known = [topic.schemas.version for topic in topics]
+    try:
+        return await maybe_in_thread(large, build)
+    except InvalidValue:
+        if [await look_up_wanted(topic) for topic in topics] == known:
+            raise
+        return await maybe_in_thread(large, build)
 
 
 def _partition_records(sent: SentRecords, topic: Topic, sticky: int, now_us: int) -> list[PartitionRecords]:

@@ -193,7 +193,11 @@ async def _decode_for_current(
         before = topic_state(topic)
         decode = partial(_decode_entries, topic, body, room, here.clock.now_us())
         refuses = bool(topic.config.required_columns.columns)
-        large = is_large_json(body) or (refuses and len(body) > INLINE_MAX_JUDGED_BYTES)
+        large = (
+            is_large_json(body)
+            or topic.config.needs_schemas
+            or (refuses and len(body) > INLINE_MAX_JUDGED_BYTES)
+        )
         accepted, failures = await maybe_in_thread(large, decode)
         if not failures:
             return topic, accepted, failures

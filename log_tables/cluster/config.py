@@ -327,6 +327,11 @@ class TopicConfig:
         return self.columns if self["value.columns.mode"] == REFUSE else NOTHING
 
     @property
+    def needs_schemas(self) -> bool:
+        """Whether a schema says if a value fits the columns that it has to: one may have to be compiled."""
+        return bool(self.required_columns.columns) and not self.encoding.is_json
+
+    @property
     def file_delete_delay_ms(self) -> int:
         return int(self["file.delete.delay.ms"])
 

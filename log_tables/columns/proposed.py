@@ -3,6 +3,7 @@
 A type of a schema proposes the type of the table of docs/columns.md that fits all of its values.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,9 @@ import pyarrow as pa
 from log_tables.columns.column_type import array_of, ddl, leaf, map_of, struct_of, without_case
 from log_tables.columns.declaration import Column, Declaration, own_pointer
 from log_tables.columns.inference import can_be_declared, free_name, is_plain
-from log_tables.limits import COLUMNS_MAX, NESTED_TYPES_MAX
+from log_tables.limits import COLUMNS_MAX, NESTED_TYPES_MAX, VALUE_DEPTH_MAX
 from log_tables.schemas.avro import Type, branch_names, parsed
+from log_tables.schemas.proto_compiler import message_of
 from log_tables.schemas.schema import InvalidSchema, Schema, SchemaKind
 
 _LONGEST_BIGINT = 19
@@ -51,10 +53,14 @@ def fields_of(schema: Schema) -> dict[str, pa.DataType]:
     """The fields of the values of `schema` with the types that fit them: null for one that is always null, a
     struct without fields for an object without any. Raises InvalidSchema.
     """
-    named: dict[str, Any] = {}
-    if schema.kind is not SchemaKind.AVRO:
-        raise InvalidSchema(f"columns of {schema.kind} cannot be proposed")
-    found = _AvroTypes(named).of(parsed(schema, named), ())
+    match schema.kind:
+        case SchemaKind.AVRO:
+            named: dict[str, Any] = {}
+            found = _AvroTypes(named).of(parsed(schema, named), ())
+        case SchemaKind.PROTOBUF:
+            found = _of_message(message_of(schema, (0,)), ())
+        case SchemaKind.JSON:
+            found = _of_json(_parsed_json(schema), 0)
     return {each.name: each.type for each in found.fields} if pa.types.is_struct(found) else {}
 
 
@@ -128,6 +134,82 @@ _LOGICAL = {
         for unit in ("millis", "micros", "nanos")
     },
 }
+
+
+def _of_message(message: Any, within: Sequence[str]) -> pa.DataType:
+    """The type that fits a message of Protobuf. One that is `within` itself is text."""
+    name = message.full_name
+    if name in within:
+        return leaf("string")
+    if name in _MESSAGES:
+        return leaf(_MESSAGES[name])
+    if name.startswith("google.protobuf.") and name.endswith("Value") and len(message.fields) == 1:
+        return _of_field(message.fields[0], ())  # a wrapper
+    if name in ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"):
+        return struct_of({})  # it may be anything
+    return struct_of({each.name: _of_repeated(each, (*within, name)) for each in message.fields})
+
+
+def _of_repeated(field: Any, within: Sequence[str]) -> pa.DataType:
+    message = field.message_type
+    if message is not None and message.GetOptions().map_entry:
+        return map_of(_of_field(message.fields_by_name["value"], within))
+    found = _of_field(field, within)
+    return array_of(found) if field.is_repeated else found
+
+
+def _of_field(field: Any, within: Sequence[str]) -> pa.DataType:
+    if field.message_type is not None:
+        return _of_message(field.message_type, within)
+    if field.type in (field.TYPE_UINT64, field.TYPE_FIXED64):
+        return pa.decimal128(20, 0)
+    if field.type == field.TYPE_BYTES:
+        return leaf("binary")
+    if field.cpp_type in (field.CPPTYPE_STRING, field.CPPTYPE_ENUM):
+        return leaf("string")
+    if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
+        return leaf("double")
+    return leaf("boolean" if field.cpp_type == field.CPPTYPE_BOOL else "bigint")
+
+
+_MESSAGES = {
+    "google.protobuf.Timestamp": "timestamp",
+    "google.protobuf.Duration": "string",
+    "google.protobuf.FieldMask": "string",
+    "confluent.type.Decimal": "string",
+}
+
+
+def _parsed_json(schema: Schema) -> Any:
+    try:
+        return json.loads(schema.text)
+    except (ValueError, RecursionError):
+        raise InvalidSchema("the schema is no JSON") from None
+
+
+def _of_json(kind: Any, depth: int) -> pa.DataType:
+    """The type that fits what a JSON Schema allows: a struct without fields where that is anything."""
+    if not isinstance(kind, dict) or depth > VALUE_DEPTH_MAX:
+        return struct_of({})
+    names = kind.get("type")
+    names = [each for each in (names if isinstance(names, list) else [names]) if each != "null"]
+    if len(names) != 1:
+        return struct_of({})
+    match names[0]:
+        case "object":
+            fields = kind.get("properties")
+            if isinstance(fields, dict):
+                return struct_of({name: _of_json(each, depth + 1) for name, each in fields.items()})
+            return map_of(_of_json(kind.get("additionalProperties"), depth + 1))
+        case "array":
+            return array_of(_of_json(kind.get("items"), depth + 1))
+        case "string":
+            return leaf(_FORMATS.get(str(kind.get("format")), "string"))
+    return leaf(_JSON[names[0]]) if names[0] in _JSON else struct_of({})
+
+
+_JSON = {"integer": "bigint", "number": "double", "boolean": "boolean"}
+_FORMATS = {"date": "date", "date-time": "timestamp"}
 
 
 @dataclass(frozen=True, slots=True)

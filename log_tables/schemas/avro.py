@@ -13,7 +13,6 @@ import struct
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -21,8 +20,9 @@ import fastavro
 import msgspec
 from fastavro.schema import SchemaParseException, UnknownType
 
-from log_tables.limits import EXPANDED_MAX_BYTES, VALUE_DEPTH_MAX
+from log_tables.limits import VALUE_DEPTH_MAX
 from log_tables.schemas.moments import date_text, duration_text, instant_text, local_text, real, time_text
+from log_tables.schemas.room import Room
 from log_tables.schemas.schema import InvalidSchema, Schema, Undecodable, guid
 from log_tables.schemas.varint import zigzag
 
@@ -38,21 +38,7 @@ Type = str | list[Any] | dict[str, Any]
 """A type of a schema as JSON has it."""
 
 
-@dataclass(slots=True)
-class _Room:
-    """How much may still be made of a value, in bytes, and how deep it may still be nested."""
-
-    size: int = EXPANDED_MAX_BYTES
-    depth: int = VALUE_DEPTH_MAX
-    in_text: bool = False
-
-    def take(self, size: int) -> None:
-        self.size -= size
-        if self.size < 0:
-            raise Undecodable(f"would be more than {EXPANDED_MAX_BYTES} bytes")
-
-
-Read = Callable[[bytes, int, _Room], tuple[Any, int]]
+Read = Callable[[bytes, int, Room], tuple[Any, int]]
 """Reads what begins at a place: gives it, and where the next begins. Raises IndexError at the end."""
 
 
@@ -66,7 +52,7 @@ def to_json(schema: Schema) -> Callable[[bytes, int], bytes]:
 
     def decode(value: bytes, start: int) -> bytes:
         try:
-            found, end = read(value, start, _Room())
+            found, end = read(value, start, Room())
         except IndexError:
             raise Undecodable("ends too early") from None
         except RecursionError:
@@ -178,7 +164,7 @@ class _Compiler:
             return known or self.reader(self._named[name])
         readers = self._readers  # it is within itself: its reader is there when this one is called
 
-        def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
+        def read(data: bytes, at: int, room: Room) -> tuple[Any, int]:
             inner = readers[name]
             assert inner is not None
             return _recursive(inner, data, at, room)
@@ -190,7 +176,7 @@ class _Compiler:
         fields = [(each["name"], self.reader(each["type"])) for each in kind["fields"]]
         size = sum(len(name) + _ENTRY_BYTES for name, _ in fields)
 
-        def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
+        def read(data: bytes, at: int, room: Room) -> tuple[Any, int]:
             room.take(size)
             found, name = {}, ""
             try:
@@ -211,7 +197,7 @@ class _Compiler:
         if sum(kind != "null" for kind in kinds) > 1:
             names = branch_names(kinds)
 
-        def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
+        def read(data: bytes, at: int, room: Room) -> tuple[Any, int]:
             branch, at = zigzag(data, at)
             if not 0 <= branch < len(readers):
                 raise Undecodable(f"has branch {branch} of a union of {len(readers)}")
@@ -255,18 +241,11 @@ def _name(kind: Type) -> str:
     return kind if isinstance(kind, str) else "union"
 
 
-def _recursive(read: Read, data: bytes, at: int, room: _Room) -> tuple[Any, int]:
+def _recursive(read: Read, data: bytes, at: int, room: Room) -> tuple[Any, int]:
     """Read a type within itself, as the text of its JSON; within such a text as it is."""
-    room.depth -= 1
-    if room.depth < 0:
-        raise Undecodable(f"is nested more than {VALUE_DEPTH_MAX} deep")
-    outermost, room.in_text = not room.in_text, True
-    found, at = read(data, at, room)
-    room.depth += 1
-    if not outermost:
-        return found, at
-    room.in_text = False
-    return msgspec.json.encode(found).decode(), at
+    with room.deeper() as outermost:
+        found, at = read(data, at, room)
+    return (msgspec.json.encode(found).decode() if outermost else found), at
 
 
 def _blocks(data: bytes, at: int, least: int) -> tuple[int, int]:
@@ -281,7 +260,7 @@ def _blocks(data: bytes, at: int, least: int) -> tuple[int, int]:
 
 
 def _items(read_item: Read, least: int) -> Read:
-    def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
+    def read(data: bytes, at: int, room: Room) -> tuple[Any, int]:
         found: list[Any] = []
         while True:
             count, at = _blocks(data, at, least)
@@ -296,7 +275,7 @@ def _items(read_item: Read, least: int) -> Read:
 
 
 def _entries(read_item: Read) -> Read:
-    def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
+    def read(data: bytes, at: int, room: Room) -> tuple[Any, int]:
         found: dict[str, Any] = {}
         while True:
             count, at = _blocks(data, at, 1)
@@ -311,7 +290,7 @@ def _entries(read_item: Read) -> Read:
 
 
 def _enum(symbols: Sequence[str]) -> Read:
-    def read(data: bytes, at: int, _: _Room) -> tuple[Any, int]:
+    def read(data: bytes, at: int, _: Room) -> tuple[Any, int]:
         number, at = zigzag(data, at)
         if not 0 <= number < len(symbols):
             raise Undecodable(f"has symbol {number} of an enum of {len(symbols)}")
@@ -328,7 +307,7 @@ def _cut(data: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 
 def _fixed(size: int, form: Callable[[bytes], object]) -> Read:
-    def read(data: bytes, at: int, _: _Room) -> tuple[Any, int]:
+    def read(data: bytes, at: int, _: Room) -> tuple[Any, int]:
         found, at = _cut(data, at, size)
         return form(found), at
 
@@ -336,7 +315,7 @@ def _fixed(size: int, form: Callable[[bytes], object]) -> Read:
 
 
 def _bytes(form: Callable[[bytes], object]) -> Read:
-    def read(data: bytes, at: int, _: _Room) -> tuple[Any, int]:
+    def read(data: bytes, at: int, _: Room) -> tuple[Any, int]:
         size, at = zigzag(data, at)
         found, at = _cut(data, at, size)
         return form(found), at
@@ -358,15 +337,15 @@ def _utf8(data: bytes) -> str:
 _string = _bytes(_utf8)
 
 
-def _number(data: bytes, at: int, _: _Room) -> tuple[Any, int]:
+def _number(data: bytes, at: int, _: Room) -> tuple[Any, int]:
     return zigzag(data, at)
 
 
-def _null(_data: bytes, at: int, _: _Room) -> tuple[Any, int]:
+def _null(_data: bytes, at: int, _: Room) -> tuple[Any, int]:
     return None, at
 
 
-def _boolean(data: bytes, at: int, _: _Room) -> tuple[Any, int]:
+def _boolean(data: bytes, at: int, _: Room) -> tuple[Any, int]:
     byte = data[at]
     if byte > 1:
         raise Undecodable(f"has {byte} as a boolean")
@@ -374,7 +353,7 @@ def _boolean(data: bytes, at: int, _: _Room) -> tuple[Any, int]:
 
 
 def _real(form: struct.Struct) -> Read:
-    def read(data: bytes, at: int, _: _Room) -> tuple[Any, int]:
+    def read(data: bytes, at: int, _: Room) -> tuple[Any, int]:
         end = at + form.size
         if end > len(data):
             raise Undecodable("ends too early")
@@ -399,7 +378,7 @@ _LEAST = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8,
 def _of_number(form: Callable[..., object], *args: int) -> Callable[[dict[str, Any]], Read]:
     """The reader of numbers as `form(number, *args)` has them, whatever else the type says."""
 
-    def read(data: bytes, at: int, _: _Room) -> tuple[Any, int]:
+    def read(data: bytes, at: int, _: Room) -> tuple[Any, int]:
         number, at = zigzag(data, at)
         return form(number, *args), at
 

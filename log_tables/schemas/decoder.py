@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from log_tables.schemas import avro
+from log_tables.schemas import avro, protobuf
 from log_tables.schemas.schema import InvalidSchema, Schema, SchemaKind
 
 
@@ -37,11 +37,16 @@ def _avro(schema: Schema, _: tuple[int, ...]) -> Decoder:
     return Decoder(avro.to_json(schema), avro.steps(schema))
 
 
+def _protobuf(schema: Schema, message: tuple[int, ...]) -> Decoder:
+    return Decoder(protobuf.to_json(schema, message), protobuf.steps(schema, message))
+
+
 def _json(_schema: Schema, _: tuple[int, ...]) -> Decoder:
     return Decoder(lambda value, start: value[start:], tuple)
 
 
 _MADE: dict[SchemaKind, Callable[[Schema, tuple[int, ...]], Decoder]] = {
     SchemaKind.AVRO: _avro,
+    SchemaKind.PROTOBUF: _protobuf,
     SchemaKind.JSON: _json,
 }

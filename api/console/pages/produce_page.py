@@ -1,5 +1,6 @@
 """The form of a record, and the dry run of producing it."""
 
+import asyncio
 from base64 import b64encode
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.client_topics import topic_to_write
+from api.client_topics import look_up_wanted, topic_to_write
 from api.console.page import fragment, moment, number, render
 from api.console.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
@@ -21,8 +22,8 @@ from api.requests.access import Asked
 from api.requests.route_gateway import Here
 from api.scalars import decimal, microseconds
 from api.wire.v2 import decode_records
-from log_tables.cluster.route import Route
-from log_tables.errors import InvalidRecord, LakelogError
+from log_tables.cluster.route import PartitionBatch, Route, SentRecords
+from log_tables.errors import InvalidRecord, InvalidValue, LakelogError
 from log_tables.rows import as_batch
 
 router = APIRouter(prefix="/console/topics/{topic}", include_in_schema=False, route_class=PageRoute)
@@ -77,7 +78,7 @@ async def produce(
         body = msgspec.json.encode({"records": [record]})
         decoded = decode_records(body, _FORMATS[form.format], here.clock.now_us())
         route = Route(await topic_to_write(here, topic), None, -1, here.clock.now_us())
-        [batch] = route.split(decoded)
+        [batch] = await _split(route, decoded)
         facts = _facts(head, form, as_batch(batch.records), batch.partition)
     except LakelogError as error:
         refused = error.message
@@ -95,6 +96,17 @@ async def produce(
         again=form.url(f"{head.path}/produce", edit="true", sent="true"),
     )
     return planned(request, asked, change)
+
+
+async def _split(route: Route, sent: SentRecords) -> list[PartitionBatch]:
+    """Raises as `Route.split` does, for schemas that are known now."""
+    known = route.topic.schemas.version
+    try:
+        return await asyncio.to_thread(route.split, sent)
+    except InvalidValue:
+        if await look_up_wanted(route.topic) == known:
+            raise
+        return await asyncio.to_thread(route.split, sent)
 
 
 def _record(form: _RecordFields) -> dict[str, Any]:

@@ -262,7 +262,9 @@ async def _check(topic: Topic, partition: int, records: Records, now_us: int) ->
     """Raise what `Route.split` and `check_keys` raise for what the topic refuses."""
     split = partial(Route(topic, partition, 0, now_us).split, SentRecords(records))
     if topic.config.required_columns.columns and (
-        count_of(records) > INLINE_MAX_JUDGED or bytes_of(records) > INLINE_MAX_JUDGED_BYTES
+        topic.config.needs_schemas
+        or count_of(records) > INLINE_MAX_JUDGED
+        or bytes_of(records) > INLINE_MAX_JUDGED_BYTES
     ):
         await computed(split)
     else:

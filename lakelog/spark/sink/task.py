@@ -22,9 +22,9 @@ from lakelog.spark.sink.options import SinkOptions
 from lakelog.spark.worker import freeze_gc, store_at
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.route import Route, SentRecords
+from log_tables.cluster.route import PartitionBatch, Route, SentRecords
 from log_tables.cluster.topic import Topic, check_writable
-from log_tables.errors import InvalidRecord, LakelogError, UnknownTopic
+from log_tables.errors import InvalidRecord, InvalidValue, LakelogError, UnknownTopic
 from log_tables.layout import HEADERS, KEY, TIMESTAMP, VALUE
 from log_tables.limits import STAGED_FILE_BYTES
 from log_tables.record import batch_bytes, cut, input_batch_from_columns, int64s
@@ -82,10 +82,22 @@ def route(
         own = records if where is None else records.take(where)
         numbers = range(before, before + rows.num_rows) if where is None else int64s(where) + before
         named = given if given is None or where is None else given.take(where)
-        for batch in Route(chosen, None, int(sticky * chosen.partition_count), now_us).split(
-            SentRecords(own, named, numbers)
-        ):
+        route = Route(chosen, None, int(sticky * chosen.partition_count), now_us)
+        for batch in _split(route, SentRecords(own, named, numbers)):
             yield PartitionRecords(chosen, batch.partition, as_batch(batch.records))
+
+
+def _split(route: Route, sent: SentRecords) -> list[PartitionBatch]:
+    """Raises as `Route.split` does, for schemas that are known now."""
+    try:
+        return route.split(sent)
+    except InvalidValue:
+        schemas = route.topic.schemas
+        before = schemas.version
+        schemas.look_up(schemas.wanted())
+        if schemas.version == before:
+            raise
+        return route.split(sent)
 
 
 def _by_topic(names: pa.Array | None, topic: str | None) -> Iterator[tuple[str, pa.Array | None]]:
