@@ -1,22 +1,16 @@
-"""The columns that a schema proposes, and how it fits columns that are declared already.
+"""The columns that a schema proposes, and how it fits columns that are declared already."""
 
-A type of a schema proposes the type of the table of docs/columns.md that fits all of its values.
-"""
-
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
-from log_tables.columns.column_type import array_of, ddl, leaf, map_of, struct_of, without_case
+from log_tables.columns.column_type import array_of, ddl, map_of, struct_of, without_case
 from log_tables.columns.declaration import Column, Declaration, own_pointer
 from log_tables.columns.inference import can_be_declared, free_name, is_plain
-from log_tables.limits import COLUMNS_MAX, NESTED_TYPES_MAX, VALUE_DEPTH_MAX
-from log_tables.schemas.avro import Type, branch_names, parsed
-from log_tables.schemas.proto_compiler import message_of
-from log_tables.schemas.schema import InvalidSchema, Schema, SchemaKind
+from log_tables.columns.schema_types import fields_of
+from log_tables.limits import COLUMNS_MAX, NESTED_TYPES_MAX
+from log_tables.schemas.schema import Schema
 
 _LONGEST_BIGINT = 19
 
@@ -47,169 +41,6 @@ def _declarable(kind: pa.DataType, depth: int) -> pa.DataType | None:
     found = {name: part for name, part in parts.items() if part is not None}
     alike = {without_case(name) for name in found}
     return struct_of(found) if found and len(alike) == len(found) else None
-
-
-def fields_of(schema: Schema) -> dict[str, pa.DataType]:
-    """The fields of the values of `schema` with the types that fit them: null for one that is always null, a
-    struct without fields for an object without any. Raises InvalidSchema.
-    """
-    match schema.kind:
-        case SchemaKind.AVRO:
-            named: dict[str, Any] = {}
-            found = _AvroTypes(named).of(parsed(schema, named), ())
-        case SchemaKind.PROTOBUF:
-            found = _of_message(message_of(schema, (0,)), ())
-        case SchemaKind.JSON:
-            found = _of_json(_parsed_json(schema), 0)
-    return {each.name: each.type for each in found.fields} if pa.types.is_struct(found) else {}
-
-
-@dataclass(frozen=True, slots=True)
-class _AvroTypes:
-    """The types of columns for those of Avro, of which `named` have names."""
-
-    named: Mapping[str, Any]
-
-    def of(self, kind: Type, within: Sequence[str]) -> pa.DataType:
-        """The type that fits `kind`. One that is `within` itself is text."""
-        if isinstance(kind, list):
-            return self._of_union(kind, within)
-        if isinstance(kind, dict):
-            return self._of(kind["type"], kind, within)
-        if kind not in self.named:
-            return _leaf(kind, {})
-        return leaf("string") if kind in within else self.of(self.named[kind], within)
-
-    def _of(self, name: Type, kind: dict[str, Any], within: Sequence[str]) -> pa.DataType:
-        """The type that fits one of this name."""
-        match name:
-            case "array":
-                return array_of(self.of(kind["items"], within))
-            case "map":
-                return map_of(self.of(kind["values"], within))
-            case "record":
-                inside = (*within, kind["name"])
-                return struct_of({each["name"]: self.of(each["type"], inside) for each in kind["fields"]})
-        return _leaf(name, kind) if isinstance(name, str) else self.of(name, within)
-
-    def _of_union(self, kinds: list[Type], within: Sequence[str]) -> pa.DataType:
-        others = [kind for kind in kinds if kind != "null"]
-        if len(others) == 1:
-            return self.of(others[0], within)
-        named = zip(branch_names(kinds), kinds, strict=True)
-        return struct_of({name: self.of(kind, within) for name, kind in named if name is not None})
-
-
-def _leaf(name: str, kind: Mapping[str, Any]) -> pa.DataType:
-    """The type that fits one of Avro without parts."""
-    logical = str(kind.get("logicalType", ""))
-    if (name, logical) in (("bytes", "decimal"), ("fixed", "decimal")):
-        precision, scale = kind.get("precision"), kind.get("scale", 0)
-        if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision:
-            return pa.decimal128(precision, scale) if precision <= 38 else leaf("string")
-    if (name, logical, kind.get("size")) in (("fixed", "uuid", 16), ("fixed", "duration", 12)):
-        return leaf("string")
-    found = _LOGICAL.get((name, logical)) or _LEAVES.get(name)
-    return pa.null() if found is None else leaf(found)
-
-
-_LEAVES = {
-    "boolean": "boolean",
-    "int": "bigint",
-    "long": "bigint",
-    "float": "double",
-    "double": "double",
-    "string": "string",
-    "enum": "string",
-    "bytes": "binary",
-    "fixed": "binary",
-}
-_LOGICAL = {
-    ("int", "date"): "date",
-    ("int", "time-millis"): "string",
-    ("long", "time-micros"): "string",
-    **{
-        ("long", f"{prefix}timestamp-{unit}"): "timestamp"
-        for prefix in ("", "local-")
-        for unit in ("millis", "micros", "nanos")
-    },
-}
-
-
-def _of_message(message: Any, within: Sequence[str]) -> pa.DataType:
-    """The type that fits a message of Protobuf. One that is `within` itself is text."""
-    name = message.full_name
-    if name in within:
-        return leaf("string")
-    if name in _MESSAGES:
-        return leaf(_MESSAGES[name])
-    if name.startswith("google.protobuf.") and name.endswith("Value") and len(message.fields) == 1:
-        return _of_field(message.fields[0], ())  # a wrapper
-    if name in ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"):
-        return struct_of({})  # it may be anything
-    return struct_of({each.name: _of_repeated(each, (*within, name)) for each in message.fields})
-
-
-def _of_repeated(field: Any, within: Sequence[str]) -> pa.DataType:
-    message = field.message_type
-    if message is not None and message.GetOptions().map_entry:
-        return map_of(_of_field(message.fields_by_name["value"], within))
-    found = _of_field(field, within)
-    return array_of(found) if field.is_repeated else found
-
-
-def _of_field(field: Any, within: Sequence[str]) -> pa.DataType:
-    if field.message_type is not None:
-        return _of_message(field.message_type, within)
-    if field.type in (field.TYPE_UINT64, field.TYPE_FIXED64):
-        return pa.decimal128(20, 0)
-    if field.type == field.TYPE_BYTES:
-        return leaf("binary")
-    if field.cpp_type in (field.CPPTYPE_STRING, field.CPPTYPE_ENUM):
-        return leaf("string")
-    if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
-        return leaf("double")
-    return leaf("boolean" if field.cpp_type == field.CPPTYPE_BOOL else "bigint")
-
-
-_MESSAGES = {
-    "google.protobuf.Timestamp": "timestamp",
-    "google.protobuf.Duration": "string",
-    "google.protobuf.FieldMask": "string",
-    "confluent.type.Decimal": "string",
-}
-
-
-def _parsed_json(schema: Schema) -> Any:
-    try:
-        return json.loads(schema.text)
-    except (ValueError, RecursionError):
-        raise InvalidSchema("the schema is no JSON") from None
-
-
-def _of_json(kind: Any, depth: int) -> pa.DataType:
-    """The type that fits what a JSON Schema allows: a struct without fields where that is anything."""
-    if not isinstance(kind, dict) or depth > VALUE_DEPTH_MAX:
-        return struct_of({})
-    names = kind.get("type")
-    names = [each for each in (names if isinstance(names, list) else [names]) if each != "null"]
-    if len(names) != 1:
-        return struct_of({})
-    match names[0]:
-        case "object":
-            fields = kind.get("properties")
-            if isinstance(fields, dict):
-                return struct_of({name: _of_json(each, depth + 1) for name, each in fields.items()})
-            return map_of(_of_json(kind.get("additionalProperties"), depth + 1))
-        case "array":
-            return array_of(_of_json(kind.get("items"), depth + 1))
-        case "string":
-            return leaf(_FORMATS.get(str(kind.get("format")), "string"))
-    return leaf(_JSON[names[0]]) if names[0] in _JSON else struct_of({})
-
-
-_JSON = {"integer": "bigint", "number": "double", "boolean": "boolean"}
-_FORMATS = {"date": "date", "date-time": "timestamp"}
 
 
 @dataclass(frozen=True, slots=True)

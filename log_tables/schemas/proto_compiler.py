@@ -68,10 +68,10 @@ def message_of(schema: Schema, indexes: Sequence[int]) -> "Descriptor":
     try:
         for each in files:
             pool.Add(each)
-        message, name = files[-1].message_type[indexes[0]], [files[-1].message_type[indexes[0]].name]
-        for index in indexes[1:]:
-            message = message.nested_type[index]
-            name.append(message.name)
+        inside, name = files[-1].message_type, list[str]()
+        for index in indexes:
+            name.append(inside[index if index >= 0 else len(inside)].name)
+            inside = inside[index].nested_type
         package = files[-1].package
         found: Descriptor = pool.FindMessageTypeByName(".".join([*([package] if package else []), *name]))
     except IndexError:

@@ -1,0 +1,247 @@
+"""Messages of Protobuf become the JSON that stands for them, and anything that is none is refused."""
+
+import base64
+import json
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from log_tables.columns.declaration import Declaration, parse
+from log_tables.columns.misfit import misfits
+from log_tables.columns.proposed import proposed
+from log_tables.rows import Rows
+from log_tables.schemas import proto_compiler, protobuf
+from log_tables.schemas.decoded import Encoding, Format
+from log_tables.schemas.decoded import decoded as decode
+from log_tables.schemas.encoder import encoded
+from log_tables.schemas.framing import VALUE_HEADER, message_indexes, prefixed
+from log_tables.schemas.schema import InvalidSchema, KnownSchemas, Undecodable, Unencodable
+from log_tables.schemas.varint import to_zigzag
+from tests.kit.proto_values import FLIGHT, OLD, flights, schema_of, written
+from tests.log_tables.columns.test_fit import table
+
+NOTHING = Declaration((), Encoding(Format.PROTOBUF))
+ABSENT = {
+    "id": 0,
+    "carrier": "",
+    "delay": None,
+    "at": None,
+    "stops": [],
+    "seats": {},
+    "kind": "DAY",
+    "raw": "",
+    "gate": None,
+    "next": None,
+    "airport": None,
+    "zone": None,
+    "small": 0,
+    "fixed": 0,
+    "ok": False,
+    "numbers": [],
+}
+
+
+def shown(text: str, value: bytes, message: tuple[int, ...] = (0,)) -> Any:
+    return json.loads(protobuf.to_json(schema_of(text), message)(value, 0))
+
+
+def with_absent(value: dict[str, Any]) -> dict[str, Any]:
+    """A flight as its JSON is: fields that are absent have their zeros, or are null."""
+    inner = value.get("next")
+    return {**ABSENT, **value, "next": None if inner is None else with_absent(inner)}
+
+
+@given(flights())
+def test_a_message_has_the_json_of_proto3_with_numbers_and_with_zeros(value: dict[str, Any]) -> None:
+    found = shown(FLIGHT, written(FLIGHT, value))
+    if found["next"] is not None:
+        found["next"] = json.loads(found["next"])
+    assert found == with_absent(value)
+
+
+@given(flights(), st.data())
+def test_broken_messages_are_refused_or_read(value: dict[str, Any], data: st.DataObject) -> None:
+    encoded = bytearray(written(FLIGHT, value))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(encoded)))
+        match data.draw(st.sampled_from(["cut", "flip", "more"])):
+            case "cut":
+                del encoded[at:]
+            case "flip" if at < len(encoded):
+                encoded[at] ^= 1 << data.draw(st.integers(0, 7))
+            case _:
+                encoded[at:at] = data.draw(st.binary(max_size=4))
+    try:
+        json.loads(protobuf.to_json(schema_of(FLIGHT), (0,))(bytes(encoded), 0))
+    except Undecodable:
+        pass
+
+
+@given(flights())
+def test_every_message_fits_the_columns_that_its_schema_proposes(value: dict[str, Any]) -> None:
+    declaration = proposed(schema_of(FLIGHT), NOTHING)
+    found = prefixed(1, b"\0" + written(FLIGHT, value))
+    assert [*misfits(Rows([found], 0), declaration, KnownSchemas({1: schema_of(FLIGHT)}))] == []
+
+
+@pytest.mark.parametrize(("field", "data", "text", "fitting"), table("field 1 of a message"))
+def test_a_field_has_the_json_that_the_page_says(field: str, data: str, text: str, fitting: str) -> None:
+    imports = "".join(
+        f'import "{name}";'
+        for name in (
+            *(f"google/protobuf/{each}.proto" for each in ("timestamp", "duration", "wrappers", "struct")),
+            *(f"google/protobuf/{each}.proto" for each in ("any", "field_mask", "empty")),
+            "confluent/type/decimal.proto",
+        )
+    )
+    file = f'syntax = "proto3"; {imports} enum E {{ A = 0; B = 1; }} message M {{ {field.strip("`")}; }}'
+    schema = schema_of(file)
+    value = prefixed(1, b"\0" + bytes.fromhex("" if data == "no bytes" else data.strip("`")))
+    found = decode(value, (), Encoding(Format.PROTOBUF), KnownSchemas({1: schema}))
+    assert found.json is not None, found.error
+    assert json.loads(found.json) == {"a": json.loads(text.strip("`"))}
+    declaration = Declaration(parse(f"a {fitting.strip('`')}").columns, Encoding(Format.PROTOBUF))
+    assert [*misfits(Rows([value], 0), declaration, KnownSchemas({1: schema}))] == []
+
+
+def test_proto2_has_its_fields_without_their_defaults_and_without_groups_that_are_absent() -> None:
+    assert shown(OLD, written(OLD, {"id": 5, "packed": [1, 2]})) == {
+        "id": 5,
+        "name": None,
+        "packed": [1, 2],
+        "part": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "start", "indexes", "message"),
+    [
+        (b"\0x", 0, (0,), 1),
+        (b"..\x02\x00x", 2, (0,), 4),
+        (to_zigzag(2) + to_zigzag(1) + to_zigzag(0), 0, (1, 0), 3),
+    ],
+)
+def test_indexes_lead_to_a_message(data: bytes, start: int, indexes: tuple[int, ...], message: int) -> None:
+    assert message_indexes(data, start) == (indexes, message)
+
+
+def test_a_message_within_another_is_read_by_its_indexes_in_the_value_or_in_the_header() -> None:
+    schemas, encoding = (
+        KnownSchemas({1: schema_of(FLIGHT), _GUID: schema_of(FLIGHT)}),
+        Encoding(Format.PROTOBUF),
+    )
+    indexes = to_zigzag(2) + to_zigzag(1) + to_zigzag(0)
+    assert decode(prefixed(1, indexes + b"\x08\x05"), (), encoding, schemas).json == b'{"a":5}'
+    header = (VALUE_HEADER, b"\x01" + bytes(16) + indexes)
+    assert decode(b"\x08\x05", [header], encoding, schemas).json == b'{"a":5}'
+
+
+_GUID = "00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"", "the value ends in the indexes of its message type"),
+        (b"\x02\x01", "schema 1: the schema has no message type -1"),
+        (b"\x04\x00\x0a", "schema 1: the schema has no message type 0.5"),
+        (b"\x02\x0a", "schema 1: the schema has no message type 5"),
+        (to_zigzag(10**6), "the value has 1000000 indexes of its message type"),
+        (b"\0\x0a\xff", "the value is no air.Flight"),
+        (b"\0\x12\x01\xff", "the value is no air.Flight"),
+    ],
+)
+def test_an_error_says_what_is_wrong(value: bytes, why: str) -> None:
+    found = decode(prefixed(1, value), (), Encoding(Format.PROTOBUF), KnownSchemas({1: schema_of(FLIGHT)}))
+    assert found.json is None
+    assert str(found.error).endswith(why)
+
+
+def test_a_pointer_follows_the_number_of_a_field() -> None:
+    steps = protobuf.steps(schema_of(FLIGHT), (0,))
+    assert steps(["2"]) == ("carrier",)
+    assert steps(["10", "2"]) == ("next", "carrier")
+    assert steps(["6", "2"]) == ("seats", "2")
+    assert steps(["5", "0"]) == ("stops", "0")
+    assert steps(["carrier", "x"]) == ("carrier", "x")
+    assert steps(["99"]) == ("99",)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "the schema has no message type 0"),
+        ('syntax = "proto3"; message A { B b = 1; }', 'schema.proto:1:32: "B" is not defined.'),
+        ('syntax = "proto3"; import "/etc/passwd"; message A {}', 'Import "/etc/passwd" was not found'),
+        ('syntax = "proto3"; import "../a.proto"; message A {}', "are not allowed in the virtual path"),
+        ("AAAA", "the schema is no file of Protobuf"),
+        ("message A {" * 5_000, "the schema is no file of Protobuf"),
+    ],
+)
+def test_a_schema_that_is_none_is_refused(text: str, why: str) -> None:
+    with pytest.raises(InvalidSchema) as raised:
+        protobuf.to_json(schema_of(text), (0,))
+    assert why in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["/etc/x.proto", "../x.proto", "a/../../x.proto", "", "x\0.proto", "a//b"])
+def test_a_reference_leads_nowhere_but_into_its_directory(name: str) -> None:
+    with pytest.raises(InvalidSchema, match="no path of a file"):
+        protobuf.to_json(schema_of('syntax = "proto3"; message A {}', (name, "")), (0,))
+
+
+def test_a_schema_refers_to_others() -> None:
+    inner = 'syntax = "proto3"; package p; message In { int32 x = 1; }'
+    outer = 'syntax = "proto3"; import "dir/in.proto"; message Out { p.In in = 1; }'
+    read = protobuf.to_json(schema_of(outer, ("dir/in.proto", inner)), (0,))
+    assert read(b"\x0a\x02\x08\x07", 0) == b'{"in":{"x":7}}'
+
+
+def test_a_schema_may_be_a_serialized_file() -> None:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.timestamp_pb2 import DESCRIPTOR
+
+    file = FileDescriptorProto(name="t.proto", syntax="proto3", dependency=[DESCRIPTOR.name])
+    message = file.message_type.add(name="M")
+    message.field.add(name="at", number=1, type=11, label=1, type_name=".google.protobuf.Timestamp")
+    text = base64.b64encode(file.SerializeToString()).decode()
+    assert protobuf.to_json(schema_of(text), (0,))(b"\x0a\x00", 0) == b'{"at":"1970-01-01T00:00:00Z"}'
+
+
+def test_a_value_cannot_become_more_than_its_room() -> None:
+    fields = "".join(f"int32 f{index} = {index + 1};" for index in range(5_000))
+    text = f'syntax = "proto3"; message M {{ repeated W a = 1; message W {{ {fields} }} }}'
+    with pytest.raises(Undecodable, match="would be more than"):
+        protobuf.to_json(schema_of(text), (0,))(b"\x0a\x00" * 100_000, 0)
+
+
+def test_a_message_that_is_nested_too_deep_is_refused() -> None:
+    value = b""
+    for _ in range(1_000):
+        value = b"\x52" + bytes([len(value) & 0x7F | 0x80, len(value) >> 7]) + value
+    with pytest.raises(Undecodable, match=r"is no air\.Flight"):
+        protobuf.to_json(schema_of(FLIGHT), (0,))(value, 0)
+
+
+def test_the_same_name_may_be_another_type_in_another_schema() -> None:
+    other = 'syntax = "proto3"; package air; message Flight { int32 x = 1; }'
+    assert shown(other, b"\x08\x05") == {"x": 5}
+    assert shown(FLIGHT, b"\x08\x05")["id"] == 5
+
+
+def test_json_that_is_no_message_is_refused() -> None:
+    values: list[object] = [{"nothing": 1}, {"id": "x"}, [], {"kind": "NOON"}]
+    for value in values:
+        with pytest.raises(Unencodable):
+            written(FLIGHT, value)
+    with pytest.raises(Unencodable, match="not JSON"):
+        encoded(b"{", 1, schema_of(FLIGHT))
+
+
+def test_without_the_extra_a_schema_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pool", None)
+    with pytest.raises(InvalidSchema, match=r'pip install "lakelog\[protobuf\]"'):
+        proto_compiler.message_of(schema_of('syntax = "proto3"; message A {}'), (0,))
