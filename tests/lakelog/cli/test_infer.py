@@ -33,4 +33,4 @@ def test_columns_are_proposed_and_declared_on_a_word(run: Run, tmp_path: Path) -
 def test_a_topic_without_objects_has_nothing_to_declare(run: Run) -> None:
     run("topic", "create", "cli-infer-none")
     (line,) = lines(run("topic", "infer", "cli-infer-none"))
-    assert line == "0 records of topic cli-infer-none: no field of a JSON object that a column could have"
+    assert line == "0 records of topic cli-infer-none: no field of an object that a column could have"
