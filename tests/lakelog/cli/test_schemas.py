@@ -109,23 +109,17 @@ def test_what_cannot_be_written_or_printed_says_why(run: Run, registry: str, gat
     for code, schema, row, why in (
         (USAGE, "17", b'{"carrier":3}', "line 1: /carrier is no text"),
         (USAGE, "17", b"{", "line 1: the value is not JSON"),
-        (FAILED, "99", b"{}", f"topic {SOURCE} has no schema 99"),
-        (FAILED, "nothing", b"{}", "there is no subject 'nothing'; the subjects are"),
-        (FAILED, "cli-avro-value:9", b"{}", "with a version 9"),
+        (USAGE, "99", b"{}", f"topic {SOURCE} has no schema 99"),
+        (USAGE, "nothing", b"{}", "there is no subject 'nothing'; the subjects are"),
+        (USAGE, "cli-avro-value:9", b"{}", "with a version 9"),
     ):
         wrong(run("produce", "cli-wrong", "--value-schema", schema, stdin=row), code, why)
     put(gateway, "cli-wrong", Record(prefixed(77, b"")))
-    wrong(
-        run("consume", "cli-wrong", "--value-format", "avro"),
-        FAILED,
-        "schema 77 is not known; use --value-format",
-    )
+    unknown = run("consume", "cli-wrong", "--value-format", "avro")
+    wrong(unknown, USAGE, "schema 77 is not known; use --value-format")
     made(run, "cli-nowhere")
-    wrong(
-        run("produce", "cli-nowhere", "--value-schema", "17", stdin=b"{}"),
-        FAILED,
-        "value.columns.schemas to topic",
-    )
+    without = run("produce", "cli-nowhere", "--value-schema", "17", stdin=b"{}")
+    wrong(without, USAGE, "set value.columns.schemas to topic:NAME")
 
 
 def test_columns_are_proposed_and_checked_by_a_schema(run: Run, registry: str) -> None:
