@@ -110,6 +110,21 @@ def _binary_array(items: Sequence[Buffer], missing: np.ndarray | None) -> pa.Arr
     return pa.Array.from_buffers(pa.binary(), len(items), buffers)
 
 
+def text_array(values: pa.Array) -> pa.Array:
+    """Bytes as text, null where they are not UTF-8."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_text(value) for value in values.to_pylist()], pa.string())
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def timestamp_array(microseconds: np.ndarray) -> pa.Array:
     """A timestamp column from int64 microseconds since 1970 UTC, without a copy.
 

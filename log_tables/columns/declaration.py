@@ -49,6 +49,7 @@ RESERVED = frozenset(
         "value_error",
         "timestamptype",
         "_raw",
+        "_error",
         "_metadata",
     ]
 )

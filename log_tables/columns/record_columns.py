@@ -14,14 +14,13 @@ from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import cut
 from log_tables.columns.typed_values import joined, typed_parts, typed_values
 from log_tables.layout import HEADERS, VALUE
-from log_tables.limits import EXPANDED_MAX_BYTES, TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES, WIDE_COLUMNS_BYTES
-from log_tables.record import binary_array, header_pairs
+from log_tables.limits import EXPANDED_MAX_BYTES, TYPED_AT_ONCE, WIDE_COLUMNS_BYTES
 from log_tables.schemas.avro_columns import columns_of
-from log_tables.schemas.decoded import Decoded, decoded
+from log_tables.schemas.decoded import Decoded
 from log_tables.schemas.decoder import Decoder, decoder_of
-from log_tables.schemas.framing import Headers
+from log_tables.schemas.decoding import Decoding, json_array
 from log_tables.schemas.same_schema import SameSchema, same_schema
-from log_tables.schemas.schema import NO_SCHEMAS, SchemaId, SchemaKind, Schemas
+from log_tables.schemas.schema import NO_SCHEMAS, SchemaKind, Schemas
 
 
 class RecordColumns:
@@ -29,13 +28,12 @@ class RecordColumns:
 
     def __init__(self, declaration: Declaration, schemas: Schemas = NO_SCHEMAS) -> None:
         self.declaration, self._schemas = declaration, schemas
-        self._missing: set[SchemaId] = set()
-        self._asked: set[SchemaId] = set()
+        self._decoding = Decoding(declaration.encoding, schemas)
 
     @property
     def tag(self) -> str:
         """The tag of a segment of all records whose columns were made so far."""
-        return tagged(self.declaration.id, self._missing)
+        return tagged(self.declaration.id, self._decoding.missing)
 
     def of(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """The columns `declaration.schema` of RECORD_SCHEMA rows, a row a record.
@@ -126,32 +124,10 @@ class RecordColumns:
         if len(rows):
             yield rows, made
 
-    def _decode(self, value: bytes, headers: Headers) -> Decoded:
-        """`value` as JSON; a schema that is not known is asked for once."""
-        found = decoded(value, headers, self.declaration.encoding, self._schemas)
-        if found.missing is not None and found.missing not in self._asked:
-            self._asked.add(found.missing)
-            self._schemas.look_up([found.missing])
-            found = decoded(value, headers, self.declaration.encoding, self._schemas)
-        if found.missing is not None:
-            self._missing.add(found.missing)
-        return found
-
     def _decoded(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The columns of a few records, of as many at a time as have TYPED_AT_ONCE_BYTES of JSON."""
-        waiting, size = list[Decoded | None](), 0
-        values, headers = records.column(VALUE).to_pylist(), header_pairs(records.column(HEADERS))
-        for value, pairs in zip(values, headers, strict=False):
-            found = None
-            if value is not None:
-                found = self._decode(value, pairs)
-                size += len(found.json or b"")
-            waiting.append(found)
-            if size >= TYPED_AT_ONCE_BYTES:
-                yield _typed(waiting, self.declaration)
-                waiting, size = [], 0
-        if waiting:
-            yield _typed(waiting, self.declaration)
+        """The columns of a few records."""
+        for part in self._decoding.parts(records.column(VALUE), records.column(HEADERS)):
+            yield _typed(part, self.declaration)
 
 
 def _typed(values: Sequence[Decoded | None], declaration: Declaration) -> pa.RecordBatch:
@@ -160,9 +136,7 @@ def _typed(values: Sequence[Decoded | None], declaration: Declaration) -> pa.Rec
     for row, value in enumerate(values):
         own = declaration if value is None else resolved(declaration, value.decoder)
         rows.setdefault(own, []).append(row)
-    parts = [
-        typed_values(binary_array([_json(values[row]) for row in own]), each) for each, own in rows.items()
-    ]
+    parts = [typed_values(json_array([values[row] for row in own]), each) for each, own in rows.items()]
     made = parts[0]
     if len(parts) > 1:
         order = np.argsort(np.concatenate([*rows.values()]))
@@ -174,10 +148,6 @@ def _typed(values: Sequence[Decoded | None], declaration: Declaration) -> pa.Rec
     for row, error in errors.items():
         reasons[row] = cut(error)
     return made.set_column(0, made.schema.field(0), pa.array(reasons, pa.string()))
-
-
-def _json(value: Decoded | None) -> bytes | None:
-    return None if value is None else value.json
 
 
 @lru_cache(maxsize=1024)

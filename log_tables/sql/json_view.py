@@ -7,7 +7,7 @@ change the plan, so a plan is made with them, and so on until it asks for what w
 
 import functools
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,18 +15,23 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from datafusion import DataFrame, SessionContext
 
-from log_tables.layout import KEY, KEY_TEXT, OFFSET, PARTITION, TIMESTAMP, VALUE
+from log_tables.layout import HEADERS, KEY, KEY_TEXT, OFFSET, PARTITION, TIMESTAMP, VALUE
+from log_tables.record import text_array
+from log_tables.schemas.decoding import Decoding, key_decoding
 from log_tables.sql.file_slices import file_slices
 from log_tables.sql.json_columns import field_lines, object_lines, typed_lines
 from log_tables.sql.scan import Batches, read_slices
 from log_tables.sql.topic_files import SCAN_SCHEMA, TOPIC, TopicFiles
-from log_tables.sql.topic_view import column, computed, quoted, text_array
+from log_tables.sql.topic_view import column, computed, quoted
 
 SUFFIX = "_json"
-RAW = "_raw"
+RAW, ERROR = "_raw", "_error"
 
 _SCANNED = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY)
 _KEPT = (*_SCANNED, KEY_TEXT)
+_JSON = "lakelog/json"
+"""The JSON of the values, beside what was read of the files."""
+
 _EVERY = "lakelog/every"
 """A column of a probe that nobody names: where it is wanted, `*` wants all columns."""
 
@@ -55,9 +60,13 @@ def named(words: Collection[str]) -> frozenset[str] | None:
     A field that has the name of another column gets the suffix `_json`, as often as it takes, and so may take
     the name of a third.
     """
-    if RAW in words or "natural" in {word.lower() for word in words} or not all(map(_can_be_sought, words)):
+    if (
+        not {RAW, ERROR}.isdisjoint(words)
+        or "natural" in {word.lower() for word in words}
+        or not all(map(_can_be_sought, words))
+    ):
         return None
-    if any(_without_suffix(word) in (*_KEPT, RAW) for word in words if word.endswith(SUFFIX)):
+    if any(_without_suffix(word) in (*_KEPT, RAW, ERROR) for word in words if word.endswith(SUFFIX)):
         return None
     return frozenset(words)
 
@@ -79,19 +88,18 @@ def json_table(files: TopicFiles, needed: ScanRequest) -> pa.Table:
     """
     fields = None if needed.columns is None else needed.columns.difference(_KEPT)
     kept = [name for name in _KEPT if needed.columns is None or name in needed.columns or name == OFFSET]
-    scanned = {KEY if name == KEY_TEXT else name for name in kept}
+    batches = read_slices(files, file_slices(files, needed.where), _read(files, kept, fields), needed.where)
     if fields is None or fields:
-        scanned.add(VALUE)
-    read = [name for name in SCAN_SCHEMA.names if name in scanned]
-    rows, lines, values = [], [], []
-    slices = file_slices(files, needed.where)
-    for batch in read_slices(files, slices, read, needed.where):
-        rows.append(_kept_rows(batch, kept))
+        batches = _with_json(files, batches)
+    rows, lines, values, errors, key_texts = [], [], [], [], _key_texts(files)
+    for batch in batches:
+        rows.append(_kept_rows(batch, kept, key_texts))
         if fields is None:
             values.append(batch.column(VALUE))
-            lines.append(object_lines(values[-1]))
+            lines.append(object_lines(batch.column(_JSON)))
+            errors.append(batch.column(ERROR))
         elif fields:
-            lines.append(field_lines(batch.column(VALUE), fields))
+            lines.append(field_lines(batch.column(_JSON), fields))
     table = pa.Table.from_batches(rows, pa.schema([_field(name) for name in kept]))
     columns, objects = typed_lines(pa.chunked_array(lines, pa.binary()))
     for name, data in zip(columns.schema.names, columns.columns, strict=True):
@@ -101,11 +109,57 @@ def json_table(files: TopicFiles, needed: ScanRequest) -> pa.Table:
     if fields is None:
         raw = pc.if_else(objects, pa.scalar(None, pa.binary()), pa.chunked_array(values, pa.binary()))
         table = table.append_column(_free_name(RAW, table.schema.names), raw)
+        if not files.encoding.is_json:
+            error = pa.chunked_array(errors, pa.string())
+            table = table.append_column(_free_name(ERROR, table.schema.names), error)
     return table
 
 
-def _kept_rows(batch: pa.RecordBatch, kept: Sequence[str]) -> pa.RecordBatch:
-    arrays = [text_array(batch.column(KEY)) if name == KEY_TEXT else batch.column(name) for name in kept]
+def _read(files: TopicFiles, kept: Sequence[str], fields: Collection[str] | None) -> list[str]:
+    """The columns of the files that the view needs: the headers, too, where they may name schemas."""
+    names = {KEY if name == KEY_TEXT else name for name in kept}
+    if fields is None or fields:
+        names.add(VALUE)
+    if not files.encoding.is_json and (VALUE in names or KEY_TEXT in kept):
+        names.add(HEADERS)
+    return [name for name in SCAN_SCHEMA.names if name in names]
+
+
+def _with_json(files: TopicFiles, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows with the JSON of their values, and why some have none; a few at a time where it is decoded."""
+    decoding = Decoding(files.encoding, files.schemas)
+    for batch in batches:
+        values = batch.column(VALUE)
+        if files.encoding.is_json:
+            yield _beside(batch, values, pa.nulls(len(values), pa.string()))
+            continue
+        start = 0
+        for json, errors in decoding.arrays(values, batch.column(HEADERS)):
+            yield _beside(batch.slice(start, len(json)), json, errors)
+            start += len(json)
+
+
+def _beside(batch: pa.RecordBatch, json: pa.Array, errors: pa.Array) -> pa.RecordBatch:
+    return batch.append_column(_JSON, json).append_column(ERROR, errors)
+
+
+def _key_texts(files: TopicFiles) -> Callable[[pa.RecordBatch], pa.Array]:
+    """A function from rows to their keys as text: as JSON where they name a schema."""
+    if files.encoding.is_json:
+        return lambda batch: text_array(batch.column(KEY))
+    decoding = key_decoding(files.schemas)
+
+    def texts(batch: pa.RecordBatch) -> pa.Array:
+        found = decoding.shown(batch.column(KEY), batch.column(HEADERS))
+        return pa.concat_arrays([pa.array([], pa.string()), *map(text_array, found)])
+
+    return texts
+
+
+def _kept_rows(
+    batch: pa.RecordBatch, kept: Sequence[str], key_texts: Callable[[pa.RecordBatch], pa.Array]
+) -> pa.RecordBatch:
+    arrays = [key_texts(batch) if name == KEY_TEXT else batch.column(name) for name in kept]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([_field(name) for name in kept]))
 
 

@@ -13,6 +13,8 @@ from log_tables.errors import Damaged
 from log_tables.layout import CLUSTER_METADATA, PARTITION
 from log_tables.partition.reader import PartitionReader
 from log_tables.record import RECORD_SCHEMA
+from log_tables.schemas.decoded import JSON, Encoding
+from log_tables.schemas.schema import NO_SCHEMAS, Schemas
 from log_tables.table.snapshot import Segment
 
 TOPIC = "topic"
@@ -50,14 +52,16 @@ class PartitionFiles:
 class TopicFiles:
     """The files of the topic `name`, partition by partition, and why others cannot be read, by number.
 
-    `declared` are all columns that were ever declared. `on_scan` is told of each scan: the topic, how many
-    of its files are read, and how many it has.
+    `declared` are all columns that were ever declared, `encoding` and `schemas` say what the values are.
+    `on_scan` is told of each scan: the topic, how many of its files are read, and how many it has.
     """
 
     name: str
     partitions: Sequence[PartitionFiles]
     damaged: Mapping[int, Damaged] = field(default_factory=dict)
     declared: Declaration = NOTHING
+    encoding: Encoding = JSON
+    schemas: Schemas = NO_SCHEMAS
     on_scan: OnScan = lambda *_: None
 
     @property
@@ -99,7 +103,10 @@ def _of_topic(topic: Topic) -> TopicFiles:
     for one in whole:
         declared = declared.joined(one.reader.snapshot.declared)
     damaged = {number: one for number, one in enumerate(every) if isinstance(one, Damaged)}
-    return TopicFiles(topic.name, whole, damaged, declared.joined(topic.config.columns))
+    config = topic.config
+    return TopicFiles(
+        topic.name, whole, damaged, declared.joined(config.columns), config.encoding, topic.schemas
+    )
 
 
 def _files(partition: int, reader: PartitionReader) -> PartitionFiles:

@@ -11,6 +11,7 @@ from datafusion import DataFrame, Expr, SessionContext, col, udf
 from log_tables.cluster.admin.audit_log import AUDIT_SCHEMA, corrupt_event
 from log_tables.cluster.audit_record import row_of
 from log_tables.layout import KEY, KEY_TEXT, OFFSET, TIMESTAMP, VALUE, VALUE_TEXT
+from log_tables.record import text_array
 from log_tables.sql.scan import Failures, TopicScan
 from log_tables.sql.topic_files import TopicFiles
 
@@ -64,21 +65,6 @@ def _function(
 ) -> Callable[[Expr], Expr]:
     made: Callable[[Expr], Expr] = udf(compute, [of], to, "immutable", name)
     return made
-
-
-def text_array(values: pa.Array) -> pa.Array:
-    """Bytes as text, null where they are not UTF-8."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([_text(value) for value in values.to_pylist()], pa.string())
-
-
-def _text(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def audit_view(
