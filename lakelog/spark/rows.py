@@ -18,9 +18,11 @@ from pyspark.sql.types import (
 
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.record import HEADERS_TYPE, record_schema
+from log_tables.schemas.decoded import Encoding
 
 TOPIC, PARTITION, TIMESTAMP_TYPE = "topic", "partition", "timestampType"
 HEADERS_COLUMN = HEADERS
+VALUE_JSON, KEY_JSON, ERROR = "value_json", "key_json", "_error"
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 """Values of the column timestampType, as Kafka numbers them."""
@@ -39,6 +41,12 @@ _SPARK_TYPES: dict[str, DataType] = {
 COLUMNS = tuple(name for name in _SPARK_TYPES if name != HEADERS)
 """The columns of every row, in order; `headers` follows them if it is asked for."""
 
+DECODED = (VALUE_JSON, KEY_JSON, ERROR)
+"""Columns that are made of values and keys by their schemas, where a query names them."""
+
+OFFERED = (*COLUMNS, HEADERS_COLUMN, *DECODED)
+"""All columns but those that topics declare."""
+
 _ARROW_TYPES: dict[str, pa.DataType] = {
     KEY: pa.binary(),
     VALUE: pa.binary(),
@@ -48,6 +56,7 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
     TIMESTAMP: pa.timestamp("us", tz="UTC"),
     TIMESTAMP_TYPE: pa.int32(),
     HEADERS: HEADERS_TYPE,
+    **dict.fromkeys(DECODED, pa.string()),
 }
 _CONSTANT = (TOPIC, PARTITION, TIMESTAMP_TYPE)
 NO_COLUMNS = pa.schema([])
@@ -63,7 +72,7 @@ def spark_schema(columns: Sequence[str], declared: pa.Schema = NO_COLUMNS) -> St
 
 
 def _spark_type(name: str, declared: pa.Schema) -> DataType:
-    known = _SPARK_TYPES.get(name)
+    known = StringType() if name in DECODED else _SPARK_TYPES.get(name)
     return from_arrow_type(declared.field(name).type) if known is None else known
 
 
@@ -73,15 +82,19 @@ def arrow_schema(columns: Sequence[str], declared: pa.Schema = NO_COLUMNS) -> pa
     return pa.schema([pa.field(name, types[name]) for name in columns])
 
 
-def stored_columns(columns: Sequence[str], declared: pa.Schema) -> pa.Schema:
+def stored_columns(columns: Sequence[str], declared: pa.Schema, encoding: Encoding) -> pa.Schema:
     """The columns to read of a segment for `columns`; always with the offset, the position of the read."""
-    return pa.schema([*record_schema({OFFSET, *columns}), *declared])
+    names = {OFFSET, *columns}
+    for sources, made in (({VALUE}, {VALUE_JSON, ERROR}), ({KEY}, {KEY_JSON})):
+        if made & names:
+            names |= sources if encoding.is_json else {*sources, HEADERS}
+    return pa.schema([*record_schema(names), *declared])
 
 
 def row_maker(
     columns: Sequence[str], declared: pa.Schema, topic: str, partition: int, timestamp_type: int
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """A function from records of one partition, which have the stored ones of `columns`, to rows."""
+    """A function from records of one partition, which have the stored and decoded `columns`, to rows."""
     schema = arrow_schema(columns, declared)
     constants = {TOPIC: topic, PARTITION: partition, TIMESTAMP_TYPE: timestamp_type}
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from log_tables.layout import HEADERS
 from log_tables.limits import TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES
 from log_tables.record import binary_array, header_pairs
 from log_tables.schemas.decoded import Decoded, Encoding, Format, decoded
@@ -59,11 +60,19 @@ class Decoding:
             errors = [None if each is None else each.error for each in found]
             yield json_array(found), pa.array(errors, pa.string())
 
+    def slices(
+        self, batch: pa.RecordBatch, column: str
+    ) -> Iterator[tuple[pa.RecordBatch, pa.Array, pa.Array]]:
+        """Rows that have headers, in slices, each with what `arrays` makes of `column`."""
+        start = 0
+        for json, errors in self.arrays(batch.column(column), batch.column(HEADERS)):
+            yield batch.slice(start, len(json)), json, errors
+            start += len(json)
+
     def shown(self, values: pa.Array, headers: pa.Array) -> Iterator[pa.Array]:
         """The JSON of some values, and those that have none as they are, as binary, until all are done."""
         start = 0
-        for found in self.parts(values, headers):
-            json = json_array(found)
+        for json, _ in self.arrays(values, headers):
             yield pc.coalesce(json, values[start : start + len(json)])
             start += len(json)
 

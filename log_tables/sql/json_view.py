@@ -129,18 +129,12 @@ def _with_json(files: TopicFiles, batches: Iterable[pa.RecordBatch]) -> Iterator
     """The rows with the JSON of their values, and why some have none; a few at a time where it is decoded."""
     decoding = Decoding(files.encoding, files.schemas)
     for batch in batches:
-        values = batch.column(VALUE)
         if files.encoding.is_json:
-            yield _beside(batch, values, pa.nulls(len(values), pa.string()))
+            nothing = pa.nulls(len(batch), pa.string())
+            yield batch.append_column(_JSON, batch.column(VALUE)).append_column(ERROR, nothing)
             continue
-        start = 0
-        for json, errors in decoding.arrays(values, batch.column(HEADERS)):
-            yield _beside(batch.slice(start, len(json)), json, errors)
-            start += len(json)
-
-
-def _beside(batch: pa.RecordBatch, json: pa.Array, errors: pa.Array) -> pa.RecordBatch:
-    return batch.append_column(_JSON, json).append_column(ERROR, errors)
+        for part, json, errors in decoding.slices(batch, VALUE):
+            yield part.append_column(_JSON, json).append_column(ERROR, errors)
 
 
 def _key_texts(files: TopicFiles) -> Callable[[pa.RecordBatch], pa.Array]:

@@ -25,7 +25,7 @@ from lakelog.spark.options import (
     gateway_location,
     root_location,
 )
-from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN, NO_COLUMNS
+from lakelog.spark.rows import COLUMNS, HEADERS_COLUMN, NO_COLUMNS, OFFERED
 from lakelog.spark.source.offsets import EARLIEST, LATEST, Position, json_object, position, whole_number
 from lakelog.spark.worker import store_at
 from log_tables.cluster.cluster import Cluster
@@ -134,7 +134,7 @@ def declared_of(given: Mapping[str, str]) -> pa.Schema:
     The root is looked at if there are any. Raises InvalidArgument for a column that no topic of the query has
     declared, or two with different types or cases, UnknownTopic for one that a missing topic may have.
     """
-    wanted = [name for name in columns_of(given) if name not in (*COLUMNS, HEADERS_COLUMN)]
+    wanted = [name for name in columns_of(given) if name not in OFFERED]
     if not wanted:
         return NO_COLUMNS
     known = {name.lower(): name for name in SOURCE_OPTIONS}
@@ -154,18 +154,17 @@ def declared_of(given: Mapping[str, str]) -> pa.Schema:
 def _declared_field(name: str, declared: Mapping[str, Declaration], missing: Sequence[str]) -> pa.Field:
     """The column `name` of the topics that declare it. Raises as `declared_of`."""
     folded = without_case(name)
-    own = [*COLUMNS, HEADERS_COLUMN]
     found = {
         topic: each.schema.field(column)
         for topic, each in declared.items()
         for column in each.schema.names
         if without_case(column) == folded
     }
-    if not found and missing and folded not in map(without_case, own):
+    if not found and missing and folded not in map(without_case, OFFERED):
         raise UnknownTopic(f"there is no topic {missing[0]!r} to read; create it, or name another")
     if name not in [field.name for field in found.values()]:
         named = dict.fromkeys(column for each in declared.values() for column in each.schema.names)
-        raise InvalidArgument(f"columns names {name!r}; there are {', '.join((*own, *named))}")
+        raise InvalidArgument(f"columns names {name!r}; there are {', '.join((*OFFERED, *named))}")
     first = next(topic for topic in found if found[topic].name == name)
     for topic, field in found.items():
         if field.name != name:

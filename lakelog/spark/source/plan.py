@@ -8,7 +8,8 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lakelog.spark.rows import CREATE_TIME, LOG_APPEND_TIME
+from lakelog.spark.decoding import AS_TEXT, decoder_of
+from lakelog.spark.rows import CREATE_TIME, DECODED, LOG_APPEND_TIME
 from lakelog.spark.source.offsets import EARLIEST, OffsetRange, split
 from lakelog.spark.source.options import Options, parse
 from lakelog.spark.source.slices import Slice, read, report_loss
@@ -30,7 +31,8 @@ def plan(subscription: Subscription, wanted: Iterable[OffsetRange], options: Opt
         _check_types(subscription, offsets.partition, options.declared)
     stored = [_stored(subscription, offsets, options.fail_on_data_loss) for offsets in wanted]
     ranges = split(stored, options.min_partitions, options.max_records_per_partition)
-    return [_slice(subscription, offsets) for offsets in ranges]
+    decodes = not {*options.columns}.isdisjoint(DECODED)
+    return [_slice(subscription, offsets, decodes) for offsets in ranges]
 
 
 def _check_types(subscription: Subscription, partition: TopicPartition, declared: pa.Schema) -> None:
@@ -64,10 +66,11 @@ def _stored(subscription: Subscription, wanted: OffsetRange, fail: bool) -> Offs
     return OffsetRange(wanted.partition, start, max(start, min(end, high)))
 
 
-def _slice(subscription: Subscription, offsets: OffsetRange) -> Slice:
+def _slice(subscription: Subscription, offsets: OffsetRange, decodes: bool) -> Slice:
     topic_name, number = offsets.partition
     log = subscription.partitions[offsets.partition]
-    by_append = subscription.topics[topic_name].config["message.timestamp.type"] == "LogAppendTime"
+    topic = subscription.topics[topic_name]
+    by_append = topic.config["message.timestamp.type"] == "LogAppendTime"
     return Slice(
         topic=topic_name,
         partition=number,
@@ -77,6 +80,7 @@ def _slice(subscription: Subscription, offsets: OffsetRange) -> Slice:
         segments=log.log_from(offsets.start).between(offsets.start, offsets.end),
         timestamp_type=LOG_APPEND_TIME if by_append else CREATE_TIME,
         remote_root=subscription.remote_root,
+        decoder=decoder_of(topic) if decodes else AS_TEXT,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from lakelog.spark.decoding import AS_TEXT, ValueDecoder
 from lakelog.spark.options import RootLocation
 from lakelog.spark.rows import row_maker, stored_columns
 from lakelog.spark.source.options import Options
@@ -54,7 +55,8 @@ BATCH_BYTES = 8 * 1024 * 1024
 class Slice(InputPartition):
     """Offsets start ≤ offset < end of one partition, and the segments that held them when it was planned.
 
-    `remote_root` is where the remote ones among these are: a URL, empty when there is none.
+    `remote_root` is where the remote ones among these are: a URL, empty when there is none. `decoder`
+    decodes the values.
     """
 
     topic: str
@@ -65,6 +67,7 @@ class Slice(InputPartition):
     segments: tuple[Segment, ...]
     timestamp_type: int
     remote_root: str = ""
+    decoder: ValueDecoder = AS_TEXT
 
 
 def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
@@ -77,8 +80,8 @@ def read(part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
     freeze_gc()
     columns, declared = options.columns, options.declared
     rows = row_maker(columns, declared, part.topic, part.partition, part.timestamp_type)
-    records = _records(options, part, stored_columns(columns, declared))
-    for batch in _gathered(records):
+    records = _records(options, part, stored_columns(columns, declared, part.decoder.encoding))
+    for batch in part.decoder.beside(_gathered(records), frozenset(columns)):
         yield rows(batch)
 
 

@@ -20,12 +20,16 @@ from pyspark.sql.types import (
 )
 
 from lakelog.spark.connect import analyze
-from lakelog.spark.rows import PARTITION, TOPIC
+from lakelog.spark.decoding import ValueDecoder
+from lakelog.spark.rows import ERROR, PARTITION, TOPIC
 from log_tables.columns.column_type import without_case
 from log_tables.errors import InvalidArgument
-from log_tables.layout import KEY, KEY_TEXT, OFFSET, TIMESTAMP, VALUE
+from log_tables.layout import HEADERS, KEY, KEY_TEXT, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import MIB
 from log_tables.partition.reader import PartitionReader
+from log_tables.schemas.decoded import Encoding
+from log_tables.schemas.decoding import Decoding
+from log_tables.schemas.schema import Schemas
 from log_tables.sql.json_columns import typed_columns
 
 RAW = "_raw"
@@ -61,9 +65,9 @@ def spark_message(error: Exception) -> str:
     return (messages[0] if messages else type(error).__name__).rstrip(";")[:_SAID_MAX_CHARS]
 
 
-def text(name: str) -> Column:
-    """The bytes of a column as text, null where they are not UTF-8."""
-    cast = F.col(name).cast("string")
+def text(content: Column) -> Column:
+    """Bytes as text, null where they are not UTF-8."""
+    cast = content.cast("string")
     return F.when(F.is_valid_utf8(cast), cast)
 
 
@@ -86,7 +90,11 @@ def given_schema(name: str, schema: Schema) -> StructType:
 
 
 def inferred_schema(
-    partitions: Sequence[PartitionReader], sample_records: int, pool: ThreadPoolExecutor
+    partitions: Sequence[PartitionReader],
+    sample_records: int,
+    pool: ThreadPoolExecutor,
+    encoding: Encoding,
+    schemas: Schemas,
 ) -> StructType:
     """The fields of a sample: the newest records of every partition, more of the long ones."""
     wanted: list[tuple[PartitionReader, int]] = []
@@ -100,7 +108,11 @@ def inferred_schema(
     def values(chosen: tuple[PartitionReader, int]) -> list[pa.Array]:
         partition, start = chosen
         plan = partition.plan_read(start, _SAMPLE_MAX_BYTES // len(partitions))
-        return [batch.column(VALUE) for batch in partition.read(plan, [VALUE])]
+        if encoding.is_json:
+            return [batch.column(VALUE) for batch in partition.read(plan, [VALUE])]
+        decoding = Decoding(encoding, schemas)
+        batches = partition.read(plan, [VALUE, HEADERS])
+        return [json for batch in batches for _, json, _ in decoding.slices(batch, VALUE)]
 
     sample = [array for arrays in pool.map(values, wanted) for array in arrays]
     columns, _ = typed_columns(pa.chunked_array(sample, pa.binary()))
@@ -123,15 +135,20 @@ def _spark_type(kind: pa.DataType) -> DataType:
     return StringType()
 
 
-def with_json_fields(topic: str, records: DataFrame, schema: StructType, fold: Fold) -> DataFrame:
-    """The records with the fields of their JSON values as columns, and `_raw`.
+def with_json_fields(
+    topic: str, records: DataFrame, schema: StructType, fold: Fold, decoder: ValueDecoder
+) -> DataFrame:
+    """The records with the fields of their JSON values as columns, and `_raw`; where `decoder` makes the JSON
+    also `_error`, why a value has none.
 
     Spark's parser stops after the first object of a text. So the text is set into an array and, for itself,
     behind a name: what is more than one value, or closes the one from inside, breaks the other, because it
     begins with a bracket that does not belong there.
     """
+    is_json = decoder.encoding.is_json
+    made = {"raw": RAW} if is_json else {"raw": RAW, "decoded.error": ERROR}
     names = [*_KEPT]
-    for field in (*schema.names, RAW):
+    for field in (*schema.names, *made.values()):
         names.append(_free_name(field, names, fold))
     envelope = StructType(
         [
@@ -140,25 +157,26 @@ def with_json_fields(topic: str, records: DataFrame, schema: StructType, fold: F
             StructField("corrupt", StringType()),
         ]
     )
-    text = F.col(VALUE).cast("string")
-    enclosed = F.concat(F.lit('{"values":['), text, F.lit('],"end":0}'))
-    named = F.from_json(F.concat(F.lit('{"value":'), text, F.lit(',"end":0}')), "end int", _STRICT_JSON)
+    content = (F.col(VALUE) if is_json else F.col("decoded.json")).cast("string")
+    enclosed = F.concat(F.lit('{"values":['), content, F.lit('],"end":0}'))
+    named = F.from_json(F.concat(F.lit('{"value":'), content, F.lit(',"end":0}')), "end int", _STRICT_JSON)
     value = F.get("json.values", 0)
     one_object = (
         (F.col("json.end") == 0)
         & (F.col("named.end") == 0)
         & (F.size("json.values") == 1)
         & value.isNotNull()
-        & F.is_valid_utf8(text)  # the parser would put U+FFFD for what is not
+        & F.is_valid_utf8(content)  # the parser would put U+FFFD for what is not
     )
     fits = one_object & F.col("json.corrupt").isNull()
     try:
         return analyze(
-            records.withColumn("json", F.from_json(enclosed, envelope, _JSON_OPTIONS))
+            (records if is_json else _decoded(records, decoder))
+            .withColumn("json", F.from_json(enclosed, envelope, _JSON_OPTIONS))
             .withColumn("named", named)
             .withColumn("fields", F.when(one_object, value))
             .withColumn("raw", F.when(fits, None).otherwise(F.col(VALUE)))
-            .select(*_KEPT, *(["fields.*"] if schema.fields else []), "raw")
+            .select(*_KEPT, *(["fields.*"] if schema.fields else []), *made)
             .toDF(*names)
         )
     except PySparkException as error:
@@ -166,6 +184,14 @@ def with_json_fields(topic: str, records: DataFrame, schema: StructType, fold: F
             f"Spark cannot decode JSON of topic {topic} to {schema.simpleString()}: {spark_message(error)}; "
             "change the schema"
         ) from None
+
+
+def _decoded(records: DataFrame, decoder: ValueDecoder) -> DataFrame:
+    """The records with what their values are as JSON, and their keys as text."""
+    keys, headers = decoder.key_column(F.col(KEY), F.col(HEADERS)), F.col(HEADERS)
+    return records.withColumn("decoded", decoder.value_column(F.col(VALUE), headers)).withColumn(
+        KEY_TEXT, text(keys)
+    )
 
 
 def _free_name(name: str, taken: Sequence[str], fold: Fold) -> str:

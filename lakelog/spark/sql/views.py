@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as everyone calls it)
 from pyspark.sql.types import StructType
 
 from lakelog.spark.connect import SOURCE, SPARK_ERRORS, analyze, missing_delta, missing_module
 from lakelog.spark.data_source import register
+from lakelog.spark.decoding import AS_TEXT, ValueDecoder, decoder_of
 from lakelog.spark.options import TABLE, RootLocation, root_location, storage_options
 from lakelog.spark.sql.json_fields import (
     SUFFIX,
@@ -27,6 +29,8 @@ from log_tables.columns.column_type import without_case
 from log_tables.columns.declaration import NOTHING, Declaration, parse
 from log_tables.errors import InvalidArgument, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, KEY, KEY_TEXT, VALUE, VALUE_TEXT
+from log_tables.schemas.decoded import JSON
+from log_tables.schemas.schema import NO_SCHEMAS
 from log_tables.sql.system_tables import SYSTEM_TABLES
 from log_tables.store.store import open_store
 
@@ -61,7 +65,8 @@ def topics(
     them by name (`{"orders": "id long, total double", "clicks": True}`). A field that has the name of
     another column gets the suffix `_json`. The column `_raw` holds the value, in bytes, where it is not one
     JSON object, or has a field of another type than the schema's, which is null then. A tombstone is null in
-    all of them.
+    all of them. Where `value.columns.format` is not json, values are decoded by their schemas first, and
+    `_error` says why one cannot be; a format that is set later comes with a second call.
 
     `store_options` are those of `open_store`, with which the logs are looked at; Spark reads the tables with
     its own (`spark.hadoop.fs.s3a.…`), an `s3://` root through `s3a`. Raises InvalidArgument for a root, a
@@ -76,7 +81,7 @@ def topics(
     chosen = existing if names is None else dict.fromkeys([names] if isinstance(names, str) else names)
     with ThreadPoolExecutor(_OPENED_AT_ONCE, thread_name_prefix="lakelog-views") as pool:
         tables = _tables(cluster, chosen, pool)
-        schemas = _schemas(json, tables, sample_records, pool)
+        schemas = _schemas(cluster, json, tables, sample_records, pool)
     fold = _fold(spark)
     topic_of = _named(tables, schemas, fold)
     location = root_location({"path": store.url, **storage_options(store_options or {})})
@@ -84,7 +89,8 @@ def topics(
         name: _records(spark, cluster, location, name, partitions) for name, partitions in tables.items()
     }
     typed = {
-        name + SUFFIX: with_json_fields(name, frames[name], schema, fold) for name, schema in schemas.items()
+        name + SUFFIX: with_json_fields(name, frames[name], schema, fold, _decoder(cluster, name))
+        for name, schema in schemas.items()
     }
     taken = {fold(view) for view in topic_of}
     groups = [name for name in SYSTEM_TABLES if name in chosen and fold(name) not in taken]
@@ -150,7 +156,9 @@ def _records(
             records = topic_scan(spark, cluster, location, cluster.topic(name), folded, declared)
         else:
             records = union_of_scans(spark, cluster, name, partitions, declared)
-        return analyze(records.select("*", text(VALUE).alias(VALUE_TEXT), text(KEY).alias(KEY_TEXT)))
+        return analyze(
+            records.select("*", text(F.col(VALUE)).alias(VALUE_TEXT), text(F.col(KEY)).alias(KEY_TEXT))
+        )
     except SPARK_ERRORS as error:
         where = location_of(cluster.store, partitions[0].directory.rsplit("/", 1)[0])
         raise InvalidArgument(
@@ -184,7 +192,13 @@ def _groups(spark: SparkSession, url: str, store_options: Mapping[str, str], tab
     return loaded()
 
 
+def _decoder(cluster: Cluster, name: str) -> ValueDecoder:
+    topic = cluster.cached_topic(name)
+    return AS_TEXT if topic is None else decoder_of(topic)
+
+
 def _schemas(
+    cluster: Cluster,
     json: Schema | Mapping[str, Schema],
     tables: Mapping[str, Partitions],
     sample_records: int,
@@ -199,11 +213,14 @@ def _schemas(
     for name, schema in json.items():
         if name not in tables:
             raise UnknownTopic(f"json names {name!r}, which is none of the topics; there are {_list(tables)}")
-        found[name] = (
-            inferred_schema(tables[name], sample_records, pool)
-            if schema is True
-            else given_schema(name, schema)
-        )
+        if schema is True:
+            topic = cluster.cached_topic(name)
+            encoding, schemas = (
+                (JSON, NO_SCHEMAS) if topic is None else (topic.config.encoding, topic.schemas)
+            )
+            found[name] = inferred_schema(tables[name], sample_records, pool, encoding, schemas)
+        else:
+            found[name] = given_schema(name, schema)
     return found
 
 
