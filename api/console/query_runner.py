@@ -10,6 +10,7 @@ from typing import Literal
 
 from api.console.query_process import Frame, QueryProcess
 from api.gateway import Gateway
+from ingest.registry_settings import registry_accesses
 from log_tables.errors import InvalidArgument, QuotaReached, Retriable
 from log_tables.limits import MIB
 from log_tables.sql.query_request import QueryRequest, RootRequest
@@ -47,7 +48,8 @@ class QueryRunner:
     def __init__(self, here: Gateway) -> None:
         self._here = here
         settings, store = here.settings, here.cluster.store
-        self._root = RootRequest(store.url, dict(store.options), int(settings.sql_memory))
+        registries = registry_accesses(settings.schema_registries)
+        self._root = RootRequest(store.url, dict(store.options), int(settings.sql_memory), registries)
         self._timeout_s = settings.sql_timeout_ms / 1000
         self._slots, self._waiting = asyncio.Semaphore(QUERIES_MAX), 0
         self._spare: asyncio.Future[QueryProcess] | None = None

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from lakelog.spark.rows import ERROR, KEY_JSON, VALUE_JSON
 from lakelog.spark.worker import short_errors
-from log_tables.cluster.topic import Topic
+from log_tables.cluster.cluster import Cluster
 from log_tables.layout import HEADERS, KEY, VALUE
 from log_tables.record import text_array
 from log_tables.schemas.decoded import JSON, Encoding
@@ -88,7 +88,11 @@ AS_TEXT = ValueDecoder()
 """Of values that are JSON: they are their own JSON."""
 
 
-def decoder_of(topic: Topic) -> ValueDecoder:
-    """The decoder of a topic's values, as the topic is declared now."""
-    encoding = topic.config.encoding
-    return AS_TEXT if encoding.is_json else ValueDecoder(encoding, topic.schemas.location)
+def decoder_of(cluster: Cluster, name: str) -> ValueDecoder:
+    """The decoder of the values of a topic, as it is declared now. Raises UnknownTopic, InvalidConfig for a
+    source of schemas that is none.
+    """
+    topic = cluster.cached_topic(name)
+    if topic is None or topic.config.encoding.is_json:
+        return AS_TEXT
+    return ValueDecoder(topic.config.encoding, cluster.schema_location(topic.config.schema_source))

@@ -186,7 +186,8 @@ _TOO_MUCH = (
 
 def opened(root: RootRequest) -> Cluster:
     """The cluster at a root. Raises InvalidArgument where there is none, CorruptLog, StoreUnavailable."""
-    return Cluster.open(open_store(root.url, root.store_options, create=False), create=False)
+    store = open_store(root.url, root.store_options, create=False)
+    return Cluster.open(store, create=False, registries=root.registries)
 
 
 def answer(

@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from log_tables.schemas.registry_client import RegistryAccess
+
 AnswerForm = Literal["json", "arrow", "csv", "ndjson", "parquet"]
 """Rows for a page, streams of Arrow for a program, or a file."""
 
@@ -63,11 +65,14 @@ class FrameKind(Enum):
 
 
 class RootRequest(msgspec.Struct):
-    """The root that is asked, and the memory that a query may take."""
+    """The root that is asked, the memory that a query may take, and the registries of schemas that may be
+    asked, too.
+    """
 
     url: str
     store_options: Mapping[str, str]
     memory_bytes: int
+    registries: Sequence[RegistryAccess] = ()
 
 
 class QueryRequest(msgspec.Struct):

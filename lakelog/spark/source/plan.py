@@ -8,7 +8,7 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lakelog.spark.decoding import AS_TEXT, decoder_of
+from lakelog.spark.decoding import AS_TEXT
 from lakelog.spark.rows import CREATE_TIME, DECODED, LOG_APPEND_TIME
 from lakelog.spark.source.offsets import EARLIEST, OffsetRange, split
 from lakelog.spark.source.options import Options, parse
@@ -69,8 +69,7 @@ def _stored(subscription: Subscription, wanted: OffsetRange, fail: bool) -> Offs
 def _slice(subscription: Subscription, offsets: OffsetRange, decodes: bool) -> Slice:
     topic_name, number = offsets.partition
     log = subscription.partitions[offsets.partition]
-    topic = subscription.topics[topic_name]
-    by_append = topic.config["message.timestamp.type"] == "LogAppendTime"
+    by_append = subscription.topics[topic_name].config["message.timestamp.type"] == "LogAppendTime"
     return Slice(
         topic=topic_name,
         partition=number,
@@ -80,7 +79,7 @@ def _slice(subscription: Subscription, offsets: OffsetRange, decodes: bool) -> S
         segments=log.log_from(offsets.start).between(offsets.start, offsets.end),
         timestamp_type=LOG_APPEND_TIME if by_append else CREATE_TIME,
         remote_root=subscription.remote_root,
-        decoder=decoder_of(topic) if decodes else AS_TEXT,
+        decoder=subscription.decoder(topic_name) if decodes else AS_TEXT,
     )
 
 

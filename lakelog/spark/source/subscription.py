@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from lakelog.spark.decoding import ValueDecoder, decoder_of
 from lakelog.spark.source.offsets import EARLIEST, LATEST, Position
 from lakelog.spark.source.options import Options, WithoutMatch
 from lakelog.spark.worker import store_at
@@ -40,6 +41,10 @@ class Subscription:
     def remote_root(self) -> str:
         """The URL of the remote root, empty when there is none."""
         return self._cluster.remote_root or ""
+
+    def decoder(self, topic: str) -> ValueDecoder:
+        """`decoder_of` a topic that was chosen."""
+        return decoder_of(self._cluster, topic)
 
     def refresh(self) -> None:
         """Follow the metadata log and the log of every partition chosen.

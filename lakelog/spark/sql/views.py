@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from lakelog.spark.connect import SOURCE, SPARK_ERRORS, analyze, missing_delta, missing_module
 from lakelog.spark.data_source import register
-from lakelog.spark.decoding import AS_TEXT, ValueDecoder, decoder_of
+from lakelog.spark.decoding import decoder_of
 from lakelog.spark.options import TABLE, RootLocation, root_location, storage_options
 from lakelog.spark.sql.json_fields import (
     SUFFIX,
@@ -89,7 +89,7 @@ def topics(
         name: _records(spark, cluster, location, name, partitions) for name, partitions in tables.items()
     }
     typed = {
-        name + SUFFIX: with_json_fields(name, frames[name], schema, fold, _decoder(cluster, name))
+        name + SUFFIX: with_json_fields(name, frames[name], schema, fold, decoder_of(cluster, name))
         for name, schema in schemas.items()
     }
     taken = {fold(view) for view in topic_of}
@@ -190,11 +190,6 @@ def _groups(spark: SparkSession, url: str, store_options: Mapping[str, str], tab
             raise
     register(spark)
     return loaded()
-
-
-def _decoder(cluster: Cluster, name: str) -> ValueDecoder:
-    topic = cluster.cached_topic(name)
-    return AS_TEXT if topic is None else decoder_of(topic)
 
 
 def _schemas(

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,16 +9,17 @@ import pytest
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
+from log_tables.layout import SCHEMA_FILES
 from log_tables.limits import TYPED_AT_ONCE
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.schemas.framing import KEY_HEADER, VALUE_HEADER, prefixed
-from log_tables.schemas.schema import KnownSchemas, Schema, SchemaKind, guid
+from log_tables.schemas.schema import guid
 from log_tables.sql.json_view import ScanRequest, json_table
 from log_tables.sql.query import query, query_stream
 from log_tables.sql.topic_files import TopicFiles, topic_files
 from log_tables.store.store import open_store
-from tests.kit.avro_values import schema_of, written
+from tests.kit.avro_values import written
 
 FLIGHT = {
     "type": "record",
@@ -34,17 +34,15 @@ FLIGHT = {
     ],
 }
 LATER = {**FLIGHT, "fields": [*FLIGHT["fields"], {"name": "seats", "type": "int", "default": 0}]}
-SCHEMAS = KnownSchemas(
-    {
-        1: schema_of(FLIGHT),
-        2: schema_of(LATER),
-        guid(bytes(16)): schema_of(FLIGHT),
-        4: schema_of("string"),
-        5: Schema(SchemaKind.JSON, "{}"),
-    }
-)
+FILES = {
+    "1.avsc": FLIGHT,
+    "2.avsc": LATER,
+    f"{guid(bytes(16))}.avsc": FLIGHT,
+    "4.avsc": "string",
+    "5.json": {},
+}
 GUID_ZERO = b"\x01" + bytes(16)
-AVRO = {"value.columns.format": "avro", "value.columns.schemas": "topic:schemas"}
+AVRO = {"value.columns.format": "avro", "value.columns.schemas": "files"}
 
 
 def flight(carrier: str, delay: int | None, to: str = "IAH", **more: Any) -> dict[str, Any]:
@@ -52,8 +50,10 @@ def flight(carrier: str, delay: int | None, to: str = "IAH", **more: Any) -> dic
 
 
 def cluster_of(batches: Sequence[Sequence[Record]], **configs: str) -> Cluster:
-    """A cluster with the topic `t`, with a file for each batch."""
+    """A cluster with the schemas FILES and the topic `t`, with a file for each batch."""
     made = Cluster.open(open_store("memory://"))
+    for name, schema in FILES.items():
+        made.store.put(f"{SCHEMA_FILES}/{name}", json.dumps(schema).encode())
     partition = create_topic(made, "t", configs=configs).partition(0)
     partition.claim("")
     for records in batches:
@@ -62,9 +62,8 @@ def cluster_of(batches: Sequence[Sequence[Record]], **configs: str) -> Cluster:
 
 
 def files_of(*records: Record, **configs: str) -> TopicFiles:
-    """The files of the topic with a file for each record, whose schemas are SCHEMAS."""
-    cluster = cluster_of([[each] for each in records], **(configs or AVRO))
-    return replace(topic_files(cluster, "t"), schemas=SCHEMAS)
+    """The files of the topic with a file for each record."""
+    return topic_files(cluster_of([[each] for each in records], **(configs or AVRO)), "t")
 
 
 def rows(files: TopicFiles, *names: str) -> list[tuple[object, ...]]:
@@ -126,8 +125,7 @@ def test_json_that_names_a_schema_and_json_that_names_none_are_both_read() -> No
 def test_a_file_of_many_values_is_decoded_in_parts_that_stay_in_order() -> None:
     count = 2 * TYPED_AT_ONCE + 3
     values = [prefixed(1, written(FLIGHT, flight(f"c{number}", number))) for number in range(count)]
-    cluster = cluster_of([[Record(each) for each in values]], **AVRO)
-    files = replace(topic_files(cluster, "t"), schemas=SCHEMAS)
+    files = topic_files(cluster_of([[Record(each) for each in values]], **AVRO), "t")
     assert rows(files, "offset", "delay") == [(number, number) for number in range(count)]
 
 

@@ -1,10 +1,11 @@
 """The process of queries: what it is asked and answers, and what ends it."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,8 @@ import pytest
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.limits import MIB
+from log_tables.schemas.framing import prefixed
+from log_tables.schemas.registry_client import RegistryAccess
 from log_tables.sql.query_request import (
     HEAD,
     FrameKind,
@@ -25,9 +28,13 @@ from log_tables.sql.query_request import (
 )
 from log_tables.sql.server import OUT_OF_MEMORY
 from log_tables.store.store import open_store
+from tests.kit.avro_values import written
+from tests.kit.schema_registry import schema_registry
 from tests.kit.support import S3Server
+from tests.kit.views import append
 
 ACCESS = TableAccess(frozenset("t"), frozenset(), frozenset(), frozenset())
+FLIGHT = {"type": "record", "name": "flight", "fields": [{"name": "carrier", "type": "string"}]}
 LONG = (
     "select count(*) from generate_series(1, 10000000) a, generate_series(1, 10000000) b "
     "where (a.value * b.value) % 7 = 3"
@@ -39,11 +46,13 @@ pytestmark = pytest.mark.usefixtures("process")
 class Child:
     """A running process, asked by hand."""
 
-    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, url: str, options: Mapping[str, str] | None = None, registries: Sequence[RegistryAccess] = ()
+    ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "log_tables.sql.server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        self.write(RootRequest(url, dict(options or {}), 512 * MIB))
+        self.write(RootRequest(url, dict(options or {}), 512 * MIB, registries))
 
     def write(self, message: msgspec.Struct) -> None:
         assert self.process.stdin is not None
@@ -115,6 +124,21 @@ def test_it_answers_one_query_after_the_other(child: Child) -> None:
     _, told = child.answer("selec")[-1]
     assert msgspec.json.decode(told, type=QueryFailure).code == "invalid_argument"
     assert child.answer("select count(*) from t")[2][1] == b'[["0"]]'
+
+
+def test_it_asks_the_registries_of_its_gateway_for_schemas(tmp_path: Path) -> None:
+    with schema_registry() as registry:
+        registry.register("t-value", 17, json.dumps(FLIGHT))
+        cluster = Cluster.open(open_store(tmp_path))
+        avro = {"value.columns.format": "avro", "value.columns.schemas": registry.url}
+        append(
+            create_topic(cluster, "t", 1, avro).partition(0), prefixed(17, written(FLIGHT, {"carrier": "UA"}))
+        )
+        made = Child(str(tmp_path), registries=[RegistryAccess(registry.url)])
+        assert made.read() == (FrameKind.READY, b"")
+        assert made.answer("select carrier, _error from t_json")[2][1] == b'[["UA",null]]'
+        assert registry.asked == ["/schemas/ids/17"]
+        made.end()
 
 
 def test_it_stands_behind_its_gateway_and_can_write_no_file(child: Child) -> None:

@@ -1,24 +1,20 @@
 """Values and keys as JSON in the rows of a query, whatever their format is."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lakelog.spark.decoding import ValueDecoder
 from lakelog.spark.rows import ERROR, KEY_JSON, VALUE_JSON
 from lakelog.spark.source.plan import BatchReader
-from log_tables.errors import InvalidArgument, StoreUnavailable
+from log_tables.errors import InvalidArgument, UnknownTopic
+from log_tables.layout import SCHEMA_FILES
 from log_tables.limits import TYPED_AT_ONCE_BYTES
-from log_tables.record import RECORD_SCHEMA, Record, headers_array
-from log_tables.schemas.decoded import Encoding, Format
+from log_tables.record import Record
 from log_tables.schemas.framing import prefixed
-from log_tables.schemas.schema import KnownSchemas, SchemaLocation, Schemas
 from log_tables.store.store import open_store
-from tests.kit.avro_values import schema_of, written
+from tests.kit.avro_values import written
 from tests.kit.spark import Topics, rows
 
 FLIGHT = {"type": "record", "name": "flight", "fields": [{"name": "carrier", "type": "string"}]}
@@ -66,35 +62,10 @@ def test_they_are_named_exactly(topics: Topics) -> None:
         BatchReader(topics.options(columns="Value_json"))
 
 
-@dataclass(frozen=True)
-class _Registry(SchemaLocation):
-    """Schemas that a task opens."""
-
-    answers: bool = True
-
-    def open(self) -> Schemas:
-        if not self.answers:
-            raise StoreUnavailable("the store is away; try again")
-        return KnownSchemas({1: schema_of(FLIGHT), 2: schema_of("string")})
-
-
-def decoded(decoder: ValueDecoder, *records: Record) -> list[dict[str, Any]]:
-    count = len(records)
-    columns = [
-        pa.array(range(count), pa.int64()),
-        pa.array([0] * count, pa.timestamp("us", tz="UTC")),
-        pa.array([each.key for each in records], pa.binary()),
-        pa.array([each.value for each in records], pa.binary()),
-        headers_array([each.headers for each in records]),
-    ]
-    batch = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
-    made = [*decoder.beside(iter([batch]), frozenset(SHOWN))]
-    assert all(each.nbytes < 5 * TYPED_AT_ONCE_BYTES for each in made)
-    rows: list[dict[str, Any]] = pa.Table.from_batches(made).select(SHOWN).to_pylist()
-    return rows
-
-
-def test_keys_and_values_are_decoded_in_slices_by_the_schemas_that_they_name() -> None:
+def test_keys_and_values_are_decoded_in_slices_by_the_schemas_that_they_name(topics: Topics) -> None:
+    topics.store.put(f"{SCHEMA_FILES}/1.avsc", json.dumps(FLIGHT).encode())
+    topics.store.put(f"{SCHEMA_FILES}/2.avsc", b'"string"')
+    topics.create("ids", 1, value_columns_format="avro", value_columns_schemas="files")
     count, long = 100, "x" * (TYPED_AT_ONCE_BYTES // 20)
     records = [
         Record(
@@ -103,12 +74,19 @@ def test_keys_and_values_are_decoded_in_slices_by_the_schemas_that_they_name() -
         )
         for n in range(count)
     ]
-    made = decoded(ValueDecoder(Encoding(Format.AVRO), _Registry()), *records)
+    topics.put("ids", 0, *records, Record(prefixed(9, b"x"), prefixed(9, b"x")))
+    reader = BatchReader(topics.options(subscribe="ids", columns=",".join(SHOWN)))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert all(batch.nbytes < 3 * TYPED_AT_ONCE_BYTES for batch in batches)
+    *made, last = pa.Table.from_batches(batches).to_pylist()
     assert [json.loads(row[VALUE_JSON])["carrier"] for row in made] == [f"{n}{long}" for n in range(count)]
     assert [json.loads(row[KEY_JSON]) for row in made] == [f"{long}{n}" for n in range(count)]
-    assert {row[ERROR] for row in made} == {None}
+    assert [last[name] for name in SHOWN[1:]] == [None, "\0\0\0\0\x09x", "schema 9 is not known"]
 
 
-def test_a_store_that_is_away_fails_the_task_and_no_value() -> None:
-    with pytest.raises(StoreUnavailable):
-        decoded(ValueDecoder(Encoding(Format.AVRO), _Registry(answers=False)), Record(b"x"))
+def test_schemas_that_are_nowhere_fail_a_query_that_decodes(topics: Topics) -> None:
+    topics.create("ids", 1, value_columns_format="avro", value_columns_schemas="topic:_schemas")
+    topics.put("ids", 0, Record(b"x"))
+    assert BatchReader(topics.options(subscribe="ids")).partitions()
+    with pytest.raises(UnknownTopic, match="'_schemas'"):
+        BatchReader(topics.options(subscribe="ids", columns="value_json")).partitions()

@@ -7,7 +7,9 @@ import pytest
 
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
+from log_tables.layout import SCHEMA_FILES
 from log_tables.limits import TYPED_AT_ONCE
+from log_tables.schemas.framing import prefixed
 from tests.kit.avro_values import written
 from tests.kit.views import append, files_read, register, rows
 
@@ -49,8 +51,11 @@ def test_fields_are_those_of_the_decoded_values(spark: "SparkSession", cluster: 
 def test_a_schema_of_the_caller_and_records_behind_the_table_over_the_topic(
     spark: "SparkSession", cluster: Cluster
 ) -> None:
-    topic = create_topic(cluster, "t", 4, AVRO)
+    cluster.store.put(f"{SCHEMA_FILES}/17.avsc", json.dumps(FLIGHT).encode())
+    named = {"value.columns.format": "avro", "value.columns.schemas": "files"}
+    topic = create_topic(cluster, "t", 4, named)
     register(spark, cluster, names="t", json={"t": "delay string, carrier long"})
-    append(topic.partition(3), flight("UA", 7))
+    value = prefixed(17, flight("UA", 7))
+    append(topic.partition(3), value)
     found = rows(spark, "SELECT delay, carrier, _raw, _error FROM t_json")
-    assert found == [("7", None, flight("UA", 7), None)]
+    assert found == [("7", None, value, None)]
