@@ -10,7 +10,7 @@ evenly since the segment before it.
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from api.console.record_decoding import AS_IT_IS, RecordDecoding, Shown, hint_of
 from api.console.record_query import RecordFilter
 from api.console.record_view import Field
 from log_tables.clock import Clock
@@ -36,7 +37,7 @@ PARTITIONS_AT_ONCE = 32
 
 
 class Bounds(NamedTuple):
-    """The most that a scan gives and reads."""
+    """The most that a scan gives and reads, and what decodes the records that it gives."""
 
     rows: int = 50
     records: int = 200_000
@@ -45,6 +46,8 @@ class Bounds(NamedTuple):
     segments: int = READ_SEGMENTS_MAX
     cut_bytes: int = 4 * KIB
     """Bytes of each key and value that are kept; of a header a sixteenth, as there may be many."""
+
+    decoding: RecordDecoding | None = None
 
 
 BOUNDS = Bounds()
@@ -60,6 +63,8 @@ class Found(NamedTuple):
     value: Field
     headers: Sequence[tuple[str, Field]]
     header_count: int
+    key_shown: Shown = AS_IT_IS
+    value_shown: Shown = AS_IT_IS
 
 
 class Scan(NamedTuple):
@@ -153,10 +158,10 @@ def scanned_before(
     return Scan(_sorted(rows[::-1]), low, stop, sum(part.scanned for part in parts.values()), ended)
 
 
-def record_at(reader: PartitionReader, number: int, offset: int, cut_bytes: int) -> Found | None:
+def record_at(reader: PartitionReader, number: int, offset: int, bounds: Bounds) -> Found | None:
     """The record at `offset`; None if there is none. Raises what reading raises."""
     found = raw_at(reader, offset)
-    return None if found is None else next(_found(found, number, cut_bytes))
+    return None if found is None else next(_found(found, number, bounds))
 
 
 def raw_at(reader: PartitionReader, offset: int) -> pa.RecordBatch | None:
@@ -265,7 +270,7 @@ def _newer(
             part = batch.slice(0, min(share.records, left) if wanted.takes_all else share.records)
             share.use(part)
             matched = wanted.of(part).slice(0, left)
-            rows += _found(matched, number, bounds.cut_bytes)
+            rows += _found(matched, number, bounds)
             if len(rows) == bounds.rows:
                 return _PartitionScan(rows, rows[-1].offset + 1, share.scanned)
             if share.is_used():
@@ -292,9 +297,7 @@ def _older(
             share.use(batch)
             matched = wanted.of(batch)
             more = more or len(last) + matched.num_rows > bounds.rows - len(rows)
-            last.extend(
-                _found(matched.slice(max(0, matched.num_rows - last.maxlen)), number, bounds.cut_bytes)
-            )
+            last.extend(_found(matched.slice(max(0, matched.num_rows - last.maxlen)), number, bounds))
         rows += reversed(last)
         position = rows[-1].offset if more else plan.start
     return _PartitionScan(rows, position, share.scanned)
@@ -340,15 +343,22 @@ def _begin(reader: PartitionReader, plan: ReadPlan, segment: Segment, count: int
     return plan.start if len(joined) <= count else int(joined[-count])
 
 
-def _found(batch: pa.RecordBatch, number: int, cut_bytes: int) -> Iterator[Found]:
+def _found(batch: pa.RecordBatch, number: int, bounds: Bounds) -> Iterator[Found]:
     """The rows of a batch; only their beginnings become objects, however long they are."""
     offsets, times = int64s(batch.column(OFFSET)).tolist(), int64s(batch.column(TIMESTAMP)).tolist()
-    keys, values = (_contents(batch.column(name), cut_bytes) for name in (KEY, VALUE))
+    keys, values = (_contents(batch.column(name), bounds.cut_bytes) for name in (KEY, VALUE))
     headers = batch.column(HEADERS)
-    for row, (offset, time_us, key, value) in enumerate(zip(offsets, times, keys, values, strict=True)):
+    rows = zip(offsets, times, keys, values, _shown(batch, values, bounds), strict=True)
+    for row, (offset, time_us, key, value, shown) in enumerate(rows):
         listed = headers[row].values
-        shown = () if listed is None else _headers(listed.slice(0, HEADERS_SHOWN), cut_bytes)
-        yield Found(number, offset, time_us, key, value, shown, 0 if listed is None else len(listed))
+        some = () if listed is None else _headers(listed.slice(0, HEADERS_SHOWN), bounds.cut_bytes)
+        yield Found(number, offset, time_us, key, value, some, 0 if listed is None else len(listed), *shown)
+
+
+def _shown(batch: pa.RecordBatch, values: Sequence[Field], bounds: Bounds) -> Iterable[tuple[Shown, Shown]]:
+    if bounds.decoding is None:
+        return [(AS_IT_IS, Shown(None, hint_of(value))) for value in values]
+    return bounds.decoding.of(batch, bounds.cut_bytes)
 
 
 def _headers(items: pa.StructArray, cut_bytes: int) -> list[tuple[str, Field]]:

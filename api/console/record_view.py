@@ -57,7 +57,7 @@ def view_of(content: Field, chars: int = LINE_CHARS) -> View:
         return View("empty", "empty", "", 0, False)
     text, cut = _text(data, len(data) < size), len(data) < size
     if text is None or _is_hidden(text):
-        return _dump(data, size)
+        return dump_of(content)
     pretty = None if cut else _pretty(data)
     kind: Kind = "text" if pretty is None else "json"
     shown = text if pretty is None else pretty
@@ -105,9 +105,9 @@ def _pretty_bytes(data: bytes) -> int:
     return len(data) + lines * (_INDENT * deepest + 2)
 
 
-def _dump(data: bytes, size: int) -> View:
+def dump_of(content: Field) -> View:
     """Bytes as hexadecimal digits and, where they are printable ASCII, characters."""
-    shown = data[:DUMP_BYTES]
+    shown, size = (content.data or b"")[:DUMP_BYTES], content.size
     lines = []
     for at in range(0, len(shown), _DUMP_WIDTH):
         part = shown[at : at + _DUMP_WIDTH]

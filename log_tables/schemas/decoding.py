@@ -39,6 +39,11 @@ class Decoding:
             self.missing.add(found.missing)
         return found
 
+    def error_of(self, found: Decoded) -> str | None:
+        """Why a value has no JSON, for people: also why its schema is not known."""
+        reason = None if found.missing is None else self._schemas.reason(found.missing)
+        return found.error if reason is None else f"{found.error}: {reason}"
+
     def parts(self, values: pa.Array, headers: pa.Array) -> Iterator[list[Decoded | None]]:
         """The values of records in order, in lists of as many as have TYPED_AT_ONCE_BYTES of JSON; None for
         a null.
@@ -57,7 +62,7 @@ class Decoding:
     def arrays(self, values: pa.Array, headers: pa.Array) -> Iterator[tuple[pa.Array, pa.Array]]:
         """(The JSON of some values, as binary, and why others have none, as string), until all are done."""
         for found in self.parts(values, headers):
-            errors = [None if each is None else each.error for each in found]
+            errors = [None if each is None else self.error_of(each) for each in found]
             yield json_array(found), pa.array(errors, pa.string())
 
     def slices(

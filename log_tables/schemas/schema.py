@@ -73,6 +73,11 @@ class Schemas(ABC):
         unknown, and nothing is raised.
         """
 
+    def reason(self, schema_id: SchemaId) -> str | None:
+        """Why this id is not known, as far as that was found out; None if nobody has asked. No I/O."""
+        del schema_id
+        return None
+
 
 @dataclass(frozen=True)
 class KnownSchemas(Schemas):
@@ -108,6 +113,9 @@ class NotedSchemas(Schemas):
         for schema_id in asked:
             self._wanted.pop(schema_id, None)
             self.version += self._found.known(schema_id) is not None
+
+    def reason(self, schema_id: SchemaId) -> str | None:
+        return self._found.reason(schema_id)
 
     def wanted(self) -> list[SchemaId]:
         """Ids that `known` was asked for in vain since they were looked up; WANTED_SCHEMAS_MAX at most."""

@@ -16,6 +16,7 @@ from api.console.command import RecordRange, commands
 from api.console.page import render
 from api.console.page_route import PageRoute
 from api.console.pages.topic import MESSAGES, TopicHead, head_of
+from api.console.record_decoding import Shown, decoding_of
 from api.console.record_query import (
     AskedRecords,
     RecordFilter,
@@ -27,6 +28,7 @@ from api.console.record_query import (
     shown_ranges,
 )
 from api.console.record_scan import (
+    BOUNDS,
     PARTITIONS_AT_ONCE,
     Found,
     Scan,
@@ -35,7 +37,7 @@ from api.console.record_scan import (
     scanned_after,
     scanned_before,
 )
-from api.console.record_view import KEY_CHARS, Field, View, view_of
+from api.console.record_view import KEY_CHARS, LINE_CHARS, Field, View, dump_of, view_of
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import Here, gateway
@@ -60,14 +62,29 @@ SHARES_SHOWN = 8
 """Partitions of which a page says how many of its records each has."""
 
 
+class Part(NamedTuple):
+    """A key or a value on the page: as it is shown, a note on its schema, and its bytes as they are stored if
+    the view is not of them.
+    """
+
+    view: View
+    note: str = ""
+    stored: View | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that are stored."""
+        return (self.stored or self.view).size
+
+
 class Row(NamedTuple):
     """A record on the page."""
 
     partition: int
     offset: int
     timestamp_ms: float
-    key: View
-    value: View
+    key: Part
+    value: Part
     headers: Sequence[tuple[str, View]]
     more_headers: int
 
@@ -152,7 +169,7 @@ async def _one(request: Request, asked: Caller, head: TopicHead, partition: int,
     """The page of one record, as much of it as `WHOLE_BYTES` shows."""
 
     async def read(topic: Topic) -> tuple[Found | None, int, int]:
-        return await run_in_threadpool(_record, topic, partition, offset)
+        return await run_in_threadpool(_record, here, topic, partition, offset)
 
     here = gateway(request)
     found, low, high = await with_topic_to_read(here, head.name, read)
@@ -173,10 +190,11 @@ async def _one(request: Request, asked: Caller, head: TopicHead, partition: int,
     return await run_in_threadpool(made)
 
 
-def _record(topic: Topic, partition: int, offset: int) -> tuple[Found | None, int, int]:
+def _record(here: Gateway, topic: Topic, partition: int, offset: int) -> tuple[Found | None, int, int]:
     """The record, and where its partition begins and ends; blocking."""
     reader = _refreshed(topic, partition)
-    return record_at(reader, partition, offset, WHOLE_BYTES), reader.log_start, reader.high_watermark
+    bounds = BOUNDS._replace(cut_bytes=WHOLE_BYTES, decoding=decoding_of(topic, here.clock))
+    return record_at(reader, partition, offset, bounds), reader.log_start, reader.high_watermark
 
 
 def _raw(topic: Topic, partition: int, offset: int, column: str) -> bytes | None:
@@ -200,12 +218,14 @@ def _look(
     before, after = map(positions_of, cursors)
     starts = {number: reader.log_start for number, reader in readers.items()}
     ends = {number: reader.high_watermark for number, reader in readers.items()}
+    bounds = BOUNDS._replace(decoding=decoding_of(topic, here.clock))
     to_older = bool(before) or (form.start == "newest" and not after)
     if to_older:
-        found = scanned_before(readers, {**ends, **before}, wanted, here.clock)
+        found = scanned_before(readers, {**ends, **before}, wanted, here.clock, bounds)
     else:
         begin = {number: form.first_of(reader) for number, reader in readers.items() if number not in after}
-        found = scanned_after(readers, {**begin, **after}, wanted, here.clock, by_time=form.start == "time")
+        by_time = form.start == "time"
+        found = scanned_after(readers, {**begin, **after}, wanted, here.clock, bounds, by_time)
     return _Page(found, to_older, starts, ends)
 
 
@@ -322,11 +342,17 @@ def _row(found: Found) -> Row:
         found.partition,
         found.offset,
         found.timestamp_us / 1000,
-        view_of(found.key, KEY_CHARS),
-        view_of(found.value),
+        _part(found.key, found.key_shown, KEY_CHARS),
+        _part(found.value, found.value_shown),
         [(name, view_of(content, KEY_CHARS)) for name, content in found.headers],
         found.header_count - len(found.headers),
     )
+
+
+def _part(content: Field, shown: Shown, chars: int = LINE_CHARS) -> Part:
+    if shown.json is None:
+        return Part(view_of(content, chars), shown.note)
+    return Part(view_of(shown.json, chars), shown.note, dump_of(content))
 
 
 def _number(text: str) -> int:

@@ -215,10 +215,10 @@ def test_long_parts_are_cut_before_they_become_objects(tmp_path: Path, clock: Ma
 
 
 def test_one_record_is_found_or_there_is_none(readers: dict[int, Partition]) -> None:
-    found = record_at(readers[1], 1, 100, 1_000)
+    found = record_at(readers[1], 1, 100, BOUNDS)
     assert found is not None
     assert (found.offset, found.value.data) == (100, b"v100")
-    assert [record_at(readers[1], 1, offset, 10) for offset in (99, 12, 230, 10**12)] == [None] * 4
+    assert [record_at(readers[1], 1, offset, BOUNDS) for offset in (99, 12, 230, 10**12)] == [None] * 4
 
 
 def test_records_that_come_meanwhile_are_newer(tmp_path: Path, clock: ManualClock) -> None:

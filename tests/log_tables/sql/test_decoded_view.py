@@ -109,7 +109,7 @@ def test_what_cannot_be_decoded_is_there_as_it_is_and_says_why() -> None:
     assert table["_error"].to_pylist() == [
         None,
         "schema 1: /route/to has a length of 3, and 1 bytes are left",
-        "schema 7 is not known",
+        "schema 7 is not known: there is no schemas/files/7.avsc, .proto or .json",
         "the value names no schema",
     ]
     assert table["carrier"].to_pylist() == ["UA", None, None, None]
