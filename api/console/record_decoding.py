@@ -86,7 +86,7 @@ def decoding_of(topic: Topic, clock: Clock) -> RecordDecoding | None:
 
 
 def hint_of(value: Field) -> str:
-    """What a value of a topic of JSON seems to be that begins as those behind a schema do."""
+    """A note on a value of a topic of JSON that begins as those behind a schema do; "" for others."""
     frame = framed(value.data or b"")
     if frame is None or not frame.schema_id:
         return ""

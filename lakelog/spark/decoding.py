@@ -39,14 +39,14 @@ class ValueDecoder:
         return _function(self.decode_keys, "binary")(key, headers)
 
     def decode_values(self, batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
-        """What `value_column` gives, of (values, headers). Raises StoreUnavailable."""
+        """Structs as of `value_column`, of (values, headers). Raises StoreUnavailable."""
         decoding = Decoding(self.encoding, self.schemas.open())
         for values, headers in batches:
             for json, errors in decoding.arrays(values, headers):
                 yield pa.StructArray.from_arrays([json, errors], ["json", "error"])
 
     def decode_keys(self, batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
-        """What `key_column` gives, of (keys, headers). Raises StoreUnavailable."""
+        """Keys as of `key_column`, of (keys, headers). Raises StoreUnavailable."""
         decoding = key_decoding(self.schemas.open())
         for keys, headers in batches:
             yield from decoding.shown(keys, headers)

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,9 @@ from lakelog.spark.sql.topic_scan import usable_table
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
 from log_tables.store.store import open_store
+from tests.kit.avro_values import written
 from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.produce import BINARY
 from tests.kit.queries import run_to_end
 from tests.kit.spark_connect import (
     ConnectClient,
@@ -122,7 +125,7 @@ def test_a_stream_copies_each_record_once_over_two_runs_and_a_batch_is_appended(
 def viewed(root: str, names: list[str]) -> list[str]:
     from lakelog.spark import topics
 
-    return topics(session(), root, names=names, json={"few": "n int"})
+    return topics(session(), root, names=names, json={"few": "n int", "avro": "n int"})
 
 
 def counted(*sources: str) -> list[int]:
@@ -133,6 +136,11 @@ def counted(*sources: str) -> list[int]:
 def test_views_show_what_is_acknowledged(place: Place) -> None:
     place.gateway.create_topic("few", 1)
     place.gateway.create_topic("many", 4, value_columns="n bigint")
+    kind = {"type": "record", "name": "r", "fields": [{"name": "n", "type": "int"}]}
+    place.gateway.create_topic("avro", value_columns_format="avro", value_columns_schema=json.dumps(kind))
+    encoded = [{"value": b64encode(written(kind, {"n": n})).decode()} for n in (3, 4)]
+    headers = {"Content-Type": BINARY}
+    assert place.gateway.client.post("/topics/avro", json={"records": encoded}, headers=headers).is_success
     numbers = [{"n": number} for number in range(40)]
     for topic in ("few", "many"):
         assert place.gateway.produce(topic, *numbers).is_success
@@ -140,9 +148,9 @@ def test_views_show_what_is_acknowledged(place: Place) -> None:
     many = cluster.topic("many")
     logs = [many.partition(number) for number in range(4)]
     wait_until(lambda: usable_table(cluster, "many", logs) is not None, "the gateway has folded the topic")
-    names = place.client.call(viewed, place.root, ["few", "many", "consumer_lag"])
-    assert names == ["few", "few_json", "many", "consumer_lag"]
-    assert place.client.call(counted, "few_json", "many") == [780, 780]
+    names = place.client.call(viewed, place.root, ["few", "many", "avro", "consumer_lag"])
+    assert names == ["few", "few_json", "many", "avro", "avro_json", "consumer_lag"]
+    assert place.client.call(counted, "few_json", "many", "avro_json") == [780, 780, 7]
     assert place.gateway.produce("many", {"n": 1000}).is_success
     assert place.client.call(counted, "many") == [1780]
     assert place.client.call(counted, "(SELECT lag AS n FROM consumer_lag)") == [None]

@@ -108,7 +108,7 @@ def test_a_stream_does_not_notice_that_its_topic_is_altered(topics: Topics) -> N
 def test_other_columns_are_refused_with_those_that_there_are(topics: Topics) -> None:
     unknown = refused(topics, columns="offset,gate")
     assert unknown.startswith("columns names 'gate'; there are key, value")
-    assert unknown.endswith("headers, value_error, carrier, delay, at, tags, seats, to_, fare, raw")
+    assert unknown.endswith("_error, value_error, carrier, delay, at, tags, seats, to_, fare, raw")
     assert "topics other and t declare the column delay with different types" in refused(
         topics, subscribePattern="t|other", columns="delay"
     )
