@@ -122,7 +122,7 @@ class _Compiler:
         self._made: dict[str, Show | None] = {}
 
     def message(self, descriptor: "Descriptor") -> Show:
-        """What shows messages of a type."""
+        """The function that shows messages of a type."""
         name = descriptor.full_name
         if name in _WELL_KNOWN:
             return _WELL_KNOWN[name]
@@ -158,7 +158,7 @@ class _Compiler:
         return show
 
     def _field(self, field: "FieldDescriptor") -> Show:
-        """What shows a field of a message."""
+        """The function that shows a field of a message."""
         name, is_map = (
             field.name,
             field.message_type is not None and field.message_type.GetOptions().map_entry,
@@ -189,7 +189,7 @@ class _Compiler:
         return entries
 
     def _single(self, field: "FieldDescriptor") -> Show:
-        """What shows one value of a field."""
+        """The function that shows one value of a field."""
         if field.message_type is not None:
             return self.message(field.message_type)
         if field.enum_type is not None:
