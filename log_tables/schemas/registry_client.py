@@ -204,6 +204,8 @@ async def _in_session(
         raise WrongAnswer(f"{access.url} sends no HTTP ({error!r:.200})") from None
     except OSError as error:
         raise NoAnswer(f"{access.url} cannot be asked ({error})") from None
+    except ValueError:  # its text may show the credential
+        raise WrongAnswer(f"{access.url} cannot be asked: its credential is no line of text") from None
 
 
 class _Session:

@@ -217,6 +217,9 @@ def test_a_token_in_a_file_may_be_replaced(
     file.write_text("two")
     server.authorization = "Bearer two"
     registry.look_up([2])
+    file.write_bytes(b"no\nheader")
+    registry.look_up([3])
+    assert "cannot be asked: its credential" in str(registry.reason(3))
     assert registry.known(1) == INT
     assert registry.known(2) == LONG
 
