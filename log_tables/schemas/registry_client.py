@@ -285,9 +285,7 @@ def _registered(found: _Answer | None, subject: str) -> Registered | None:
     try:
         kind = SchemaKind(found.schema_type or SchemaKind.AVRO)
     except ValueError:
-        raise InvalidSchema(
-            f"it is {str(found.schema_type)[:40]!r}, which is no language of schemas"
-        ) from None
+        raise WrongAnswer(f"it is {str(found.schema_type)[:40]!r}, which is no language of schemas") from None
     return Registered(
         found.subject or subject,
         found.version or 0,

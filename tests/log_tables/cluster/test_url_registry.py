@@ -172,6 +172,9 @@ def test_subjects_and_versions_are_asked_for(root: Store, server: SchemaRegistry
     assert registry.find("s-value", Schema(SchemaKind.AVRO, "[]")) is None
     assert registry.registered("none") is None
     assert registry.versions("none") == []
+    server.register("x", 3, "x", schemaType="XML")
+    with pytest.raises(Unreachable, match="'XML', which is no language of schemas"):
+        registry.registered("x")
     with pytest.raises(Unreachable, match="none of schema_registries"):
         unasked(root, server, clock).subjects()
 
