@@ -21,6 +21,7 @@ from log_tables.partition.reader import PartitionConfig
 from log_tables.schemas.schema import NO_SCHEMAS, NotedSchemas
 from log_tables.topic_table.topic_table import TopicTable
 
+_NO_SCHEMAS = NotedSchemas(NO_SCHEMAS)
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 _INSTEAD = {
@@ -86,7 +87,7 @@ class Topic:
         incarnation: int,
         partition_count: int,
         config: TopicConfig,
-        schemas: Callable[[str], NotedSchemas] = lambda _: NotedSchemas(NO_SCHEMAS),
+        schemas: Callable[[str], NotedSchemas] = lambda _: _NO_SCHEMAS,
     ) -> None:
         self._open_partition, self._open_table, self._schemas = open_partition, open_table, schemas
         self.name, self.topic_id, self.incarnation = name, topic_id, incarnation

@@ -104,7 +104,7 @@ def test_new_settings_reach_open_partitions(topic: Topic) -> None:
     topic.update(
         2, TopicConfig.parse({"message.timestamp.type": "LogAppendTime", "compression.type": "gzip"})
     )
-    assert partition.config == PartitionConfig("gzip", True, 86_400_000)
+    assert partition.config == PartitionConfig("gzip", True, 86_400_000, schemas=topic.schemas)
     assert topic.partition(1).config == partition.config
 
 
