@@ -521,6 +521,9 @@ struct."""
 WIDE_COLUMNS_BYTES = 4 * MIB
 """From so many bytes of such items on, the commits of a process make columns one after the other."""
 
+FIELDS_AT_ONCE = 16_384
+"""Values of one schema that are read a field at a time together."""
+
 SAME_SCHEMA_MIN = 32
 """Values of one schema from which on they are read a field at a time."""
 

@@ -14,7 +14,7 @@ from log_tables.columns.declaration import Column, Declaration
 from log_tables.columns.fit import cut
 from log_tables.columns.typed_values import joined, typed_parts, typed_values
 from log_tables.layout import HEADERS, VALUE
-from log_tables.limits import EXPANDED_MAX_BYTES, TYPED_AT_ONCE, WIDE_COLUMNS_BYTES
+from log_tables.limits import EXPANDED_MAX_BYTES, FIELDS_AT_ONCE, WIDE_COLUMNS_BYTES
 from log_tables.schemas.avro_columns import columns_of
 from log_tables.schemas.decoded import Decoded
 from log_tables.schemas.decoder import Decoder, decoder_of
@@ -75,8 +75,8 @@ class RecordColumns:
         if self.declaration.encoding.is_json:
             yield from typed_parts(records.column(VALUE), self.declaration)
             return
-        for start in range(0, records.num_rows, TYPED_AT_ONCE):
-            part = records.slice(start, TYPED_AT_ONCE)
+        for start in range(0, records.num_rows, FIELDS_AT_ONCE):
+            part = records.slice(start, FIELDS_AT_ONCE)
             at_once = self._at_once(part)
             yield from self._decoded(part) if at_once is None else [at_once]
 
