@@ -369,6 +369,10 @@ PUT_RETRY_PAUSE_S = 0.05
 CACHE_BYTES = 64 * MIB
 """Batches kept in memory, over all partitions of a process: fresh ones, and those of small segments."""
 
+BEGUN_BYTES, BEGUN_MAX = 32 * MIB, 64
+"""Row groups of larger segments that were read in part, and are kept for the next read of their reader, over
+all partitions of a process: eight readers that are behind have one each of ROW_GROUP_TARGET_BYTES."""
+
 ROW_SEGMENT_MAX, ROW_SEGMENT_MAX_BYTES = 500, 256 * KIB
 """Records of a segment that is written from rows: more of them take longer so than as columns (measured)."""
 

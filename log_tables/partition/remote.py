@@ -359,13 +359,16 @@ class RemoteTier:
         end: int,
         schema: pa.Schema | None = RECORD_SCHEMA,
         whole_bytes: int = WHOLE_SEGMENT_BYTES,
+        whole_groups: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """`segment.read` of a remote segment. Raises StoreUnavailable, also when the root is missing, and
         CorruptSegment.
         """
         root = self._root()
         try:
-            yield from segments.read(root.store, self._directory, segment, start, end, schema, whole_bytes)
+            yield from segments.read(
+                root.store, self._directory, segment, start, end, schema, whole_bytes, whole_groups
+            )
         except StoreUnavailable as error:
             raise _of_remote(error) from None
         except CorruptSegment:

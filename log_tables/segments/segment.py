@@ -288,8 +288,10 @@ def read(
     end: int,
     schema: pa.Schema | None = RECORD_SCHEMA,
     whole_bytes: int = WHOLE_SEGMENT_BYTES,
+    whole_groups: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `segment` with start ≤ offset < end, in order, one batch of `schema` a row group.
+    """The records of `segment` with start ≤ offset < end, in order, one batch of `schema` a row group; with
+    `whole_groups` all records of the row groups that hold them.
 
     Reads only the row groups and columns needed, of a file larger than `whole_bytes`. A declared column that
     the file lacks is null; without a `schema` all columns of the file are read. Raises CorruptSegment when
@@ -312,7 +314,7 @@ def read(
                 if _ends(rows) != (first, last):
                     raise _not_as_logged(path, segment)
                 for batch in rows.to_batches():
-                    part = between(batch, start, end)
+                    part = batch if whole_groups else between(batch, start, end)
                     if part.num_rows:
                         yield conform(part, schema)
 

@@ -129,6 +129,21 @@ def test_a_small_segment_is_read_once(store: Store, partition: Partition) -> Non
     assert [call.operation for call in watched.calls] == ["get"]
 
 
+def test_a_row_group_is_read_once_by_who_reads_on(store: Store, clock: ManualClock) -> None:
+    partition = with_sizes(store, clock, group_rows=4, small_bytes=0)
+    append(partition, *(b"%02d" % n * 20 for n in range(12)))
+    watched = FaultyStore(store)
+    reader = another(partition, watched)
+    watched.calls.clear()
+    width = reader.snapshot.segments[0].raw_bytes // 12
+    found = [reader.fetch(start, width).column("offset").to_pylist() for start in range(12)]
+    assert found == [[offset] for offset in range(12)]
+    assert [call.operation for call in watched.calls] == ["get"] * 3
+    assert reader.fetch(5, 3 * width).column("offset").to_pylist() == [5, 6, 7]
+    assert reader.fetch(6, width).column("offset").to_pylist() == [6]
+    assert len(watched.calls) == 5, "a row group that was read to its end is not kept"
+
+
 def test_arrays_of_a_small_segment_are_read_only_when_they_are_asked_for(
     store: Store, clock: ManualClock
 ) -> None:

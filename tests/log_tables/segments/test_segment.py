@@ -344,6 +344,21 @@ def test_the_memory_keeps_the_newest_within_its_bound() -> None:
     assert all(cache.get(name) is None for name in ("a", "b", "c", "d", "huge"))
 
 
+def test_row_groups_that_are_begun_have_a_bound_of_their_own() -> None:
+    rows = numbered(10)
+    first, last = rows.column("offset")[0].as_py(), rows.column("offset")[-1].as_py()
+    cache = SegmentCache(limit_bytes=0, begun_bytes=3 * (rows.nbytes + 6 * COLUMN_BYTES))
+    for name in "abcd":
+        cache.keep_begun(name, rows)
+    cache.keep_begun("huge", numbered(10_000))
+    assert cache.take_begun("huge", first) is None, "a group that is larger drives out no others"
+    assert [cache.take_begun(name, first) is not None for name in "abcd"] == [False, True, True, True]
+    assert cache.take_begun("d", first) is None, "it was taken"
+    cache.keep_begun("d", rows)
+    assert cache.take_begun("d", last + 1) is None
+    assert cache.take_begun("d", last) is rows
+
+
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc: it tells the memory")
 @pytest.mark.parametrize("declared", [0, 40])
 def test_the_memory_takes_what_it_says_also_of_batches_of_one_row(declared: int) -> None:
