@@ -57,7 +57,7 @@ class Gateway:
     @property
     def cpu_seconds(self) -> float:
         """CPU that the process and its workers have used so far."""
-        return sum(map(_cpu_seconds, _with_children(self._process.pid)))
+        return sum(map(cpu_seconds_of, _with_children(self._process.pid)))
 
     @property
     def peak_mb(self) -> float:
@@ -92,6 +92,13 @@ class Gateway:
         cluster = self._call("GET", "/v3/clusters")["data"][0]["cluster_id"]
         found = self._call("GET", f"/v3/clusters/{cluster}/brokers")["data"]
         return {each["url"]: each["leads"].get(name, []) for each in found if each["alive"]}
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a metric with these labels; 0 where there is none yet."""
+        shown = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        with urllib.request.urlopen(f"{self.url}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.split()[1]) for line in lines if line.startswith(f"{name}{{{shown}}} "))
 
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
@@ -148,7 +155,8 @@ def _with_children(pid: int) -> list[int]:
     return found
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
+    """CPU that the process has used so far."""
     fields = _stat(Path(f"/proc/{pid}"))
     return (int(fields[11]) + int(fields[12])) / _TICKS
 

@@ -6,12 +6,14 @@ which it flushes each message set. A gateway acknowledges what is on the disk.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from bench.cells import PARTITIONS, Figures, scratch
 from bench.contest import OURS, Contest, Results, Scale, contest
-from bench.gateway import Gateway, kafka_gateway
+from bench.gateway import Gateway, cpu_seconds_of, kafka_gateway, wait_until_known
 from bench.kafka_crowd import crowd
+from bench.kafka_members import Idle
 from bench.peers import Peers
 from bench.spark import kafka_source
 
@@ -20,6 +22,10 @@ FLUSHING = "Kafka, flush.messages=1"
 TOPIC = "bench"
 
 SHARED = 900
+IDLE = 1_000
+MEASURED_S = 20
+"""How long idle members are measured, at least: some heartbeats of each."""
+
 _NO_CLIENTS = "Kafka's clients come with the peers; name them by --peers"
 
 MIB = str(1 << 20)
@@ -62,15 +68,85 @@ def lone(clients: Peers, topic: str, seconds: int) -> Figures:
     return {"p50 ms": median, "p99 ms": most}
 
 
-def rebalance(peers: Peers | None, _scale: Scale) -> Results:
-    """900 partitions, shared by a classic group that is cooperative-sticky; a fourth consumer is added."""
+def rebalance(verb: str, peers: Peers | None, _scale: Scale) -> Results:
+    """900 partitions, shared by three consumers of a group; a fourth is added. `verb` is that of
+    `librdkafka.py`, for the protocol.
+    """
     if peers is None:
         raise RuntimeError(_NO_CLIENTS)
     with _served() as (bootstrap, _):
-        ours = peers.at(bootstrap)
-        results = {OURS: {"s": ours.rebalance(ours.topic(TOPIC, SHARED), SHARED)}}
-    results[KAFKA] = {"s": peers.rebalance(peers.topic(TOPIC, SHARED), SHARED)}
+        results = {OURS: _rebalanced(peers.at(bootstrap), verb)}
+    results[KAFKA] = _rebalanced(peers, verb)
     return results
+
+
+def _rebalanced(clients: Peers, verb: str) -> Figures:
+    seconds, pause, before = clients.rebalance(clients.topic(f"{TOPIC}-{verb}", SHARED), SHARED, verb)
+    return {"s": seconds, "longest pause of what stays ms": pause, "before ms": before}
+
+
+def idle(members: Callable[[], Idle], peers: Peers | None, scale: Scale) -> Results:
+    """Members that only send heartbeats, and share 1,000 partitions in each group: the server's processor."""
+    with _served() as (bootstrap, gateway):
+        gateway.create_topic(TOPIC, IDLE)
+        results = {OURS: _beating(members(), bootstrap, lambda: gateway.cpu_seconds, scale)}
+    if peers is not None:
+        peers.topic(TOPIC, IDLE)
+        used = partial(cpu_seconds_of, peers.broker_pid)
+        results[KAFKA] = _beating(members(), peers.bootstrap, used, scale)
+    return results
+
+
+def _beating(members: Idle, bootstrap: str, used: Callable[[], float], scale: Scale) -> Figures:
+    seconds = max(MEASURED_S, scale.seconds)
+    cores = asyncio.run(members.cores(bootstrap, used, seconds))
+    return {"share of a core": cores, "heartbeats/s": members.heartbeats / seconds}
+
+
+IDLE_MEMBERS = {
+    "nobody": partial(Idle, TOPIC, IDLE, 0, 0),
+    "1,000 in a group of KIP-848": partial(Idle, TOPIC, IDLE, 1_000, 1),
+    "1,000 in 50 groups of KIP-848": partial(Idle, TOPIC, IDLE, 1_000, 50),
+    "1,000 in a classic group": partial(Idle, TOPIC, IDLE, 1_000, 1, is_classic=True),
+    "1,000 in 50 classic groups": partial(Idle, TOPIC, IDLE, 1_000, 50, is_classic=True),
+}
+
+
+def racks(peers: Peers | None, scale: Scale) -> Results:
+    """Two gateways in two racks: of the answers with records, those that came from the consumer's rack."""
+    if peers is None:
+        raise RuntimeError(_NO_CLIENTS)
+    records = scale.seconds * 100_000
+    with ExitStack() as stack:
+        directory = stack.enter_context(scratch())
+        served = {
+            rack: stack.enter_context(kafka_gateway(directory / "data", "--rack", rack)) for rack in "ab"
+        }
+        wait_until_known([gateway for _, gateway in served.values()], len(served))
+        bootstrap, _ = served["a"]
+        clients = peers.at(bootstrap)
+        clients.librdkafka_keyed(clients.topic(TOPIC, PARTITIONS), records)
+        consumers: dict[str, Callable[[str], object]] = {
+            "librdkafka": lambda rack: clients.librdkafka_consume(TOPIC, records, rack),
+            "Java": lambda rack: clients.java_consume(TOPIC, records, f"client.rack={rack}"),
+        }
+        return {OURS: {name: _share(served, consume) for name, consume in consumers.items()}}
+
+
+def _share(served: dict[str, tuple[str, Gateway]], consume: Callable[[str], object]) -> float:
+    """Percent of the answers with records that consumers, one in each rack, had from the gateway there."""
+
+    def answers() -> dict[str, float]:
+        name = "lakelog_fetch_seconds_count"
+        return {rack: gateway.metric(name, topic=TOPIC) for rack, (_, gateway) in served.items()}
+
+    near, everywhere = 0.0, 0.0
+    for rack in served:
+        before = answers()
+        consume(rack)
+        more = {each: after - before[each] for each, after in answers().items()}
+        near, everywhere = near + more[rack], everywhere + sum(more.values())
+    return 100 * near / everywhere
 
 
 def connections(seconds: int) -> Figures:
@@ -118,7 +194,17 @@ CELLS: dict[str, Contest] = {
         lone, "--set", "linger_ms=0", "--set", "commits_per_second_max=0"
     ),
     "Kafka's clients: librdkafka, keyed, two workers": _contest(keyed, "--workers", "2"),
-    "Kafka's clients: rebalance of 900 partitions": Contest(rebalance, needs_broker=True),
+    "Kafka's clients: rebalance of 900 partitions": Contest(
+        partial(rebalance, "rebalance"), needs_broker=True
+    ),
+    "Kafka's clients: rebalance of 900 partitions, KIP-848": Contest(
+        partial(rebalance, "rebalance-consumer"), needs_broker=True
+    ),
+    "Kafka's clients: fetches in the client's rack, %": Contest(racks, needs_broker=False),
     "Kafka's clients: Spark's Kafka source": Contest(kafka_source, needs_broker=True),
     "Kafka's protocol: 1,000 connections": contest(connections),
+    **{
+        f"Kafka's protocol: idle members, {name}": Contest(partial(idle, members), needs_broker=True)
+        for name, members in IDLE_MEMBERS.items()
+    },
 }

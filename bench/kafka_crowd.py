@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from itertools import count
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -26,33 +27,38 @@ VERSION = 11
 _HEAD = struct.Struct(">ihhih")
 _WAIT_MS = 500
 
+Answer = TypeVar("Answer", bound=Message)
 
-class _Connection:
+
+class Connection:
     """The connection of one client, which sends one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer
         self._numbers = count()
 
-    async def ask(self, key: int, request: Message, answer: type[Message]) -> Message:
-        body = encode(request, VERSION)
-        tags = b"\0" if request.first_flexible <= VERSION else b""
-        head = _HEAD.pack(10 + len(tags) + len(body), key, VERSION, next(self._numbers), -1)
+    @classmethod
+    async def open(cls, bootstrap: str) -> "Connection":
+        host, _, port = bootstrap.partition(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
+    async def ask(self, key: int, request: Message, answer: type[Answer], version: int = VERSION) -> Answer:
+        body = encode(request, version)
+        tags = b"\0" if request.first_flexible <= version else b""
+        head = _HEAD.pack(10 + len(tags) + len(body), key, version, next(self._numbers), -1)
         self.writer.write(head + tags + body)
         size = int.from_bytes(await self._reader.readexactly(4), "big")
         frame = await self._reader.readexactly(size)
-        return decode(answer, VERSION, memoryview(frame)[4 + len(tags) :])
+        return decode(answer, version, memoryview(frame)[4 + len(tags) :])
 
 
 async def crowd(bootstrap: str, topic: str, partitions: int, connections: int, seconds: float) -> int:
     """The records that so many clients have written and heard of within `seconds`."""
     end = timer() + seconds
-    host, _, port = bootstrap.partition(":")
     batch = b"".join(encode_batches([_records()], 0, RECORDS)[0])
 
     async def client(number: int) -> int:
-        reader, writer = await asyncio.open_connection(host, int(port))
-        connection, partition, offset, written = _Connection(reader, writer), number % partitions, 0, 0
+        connection, partition, offset, written = await Connection.open(bootstrap), number % partitions, 0, 0
         produced = ProduceRequest(
             acks=-1,
             timeout_ms=60_000,
@@ -64,7 +70,6 @@ async def crowd(bootstrap: str, topic: str, partitions: int, connections: int, s
         )
         while timer() < end:
             answer = await connection.ask(PRODUCE, produced, ProduceResponse)
-            assert isinstance(answer, ProduceResponse)
             placed = answer.responses[0].partition_responses[0]
             if placed.error_code:
                 raise RuntimeError(f"error {placed.error_code}: {placed.error_message}")
@@ -84,9 +89,8 @@ async def crowd(bootstrap: str, topic: str, partitions: int, connections: int, s
                 ],
             )
             found = await connection.ask(FETCH, fetched, FetchResponse)
-            assert isinstance(found, FetchResponse)
             offset = found.responses[0].partitions[0].high_watermark
-        writer.close()
+        connection.writer.close()
         return written
 
     return sum(await asyncio.gather(*map(client, range(connections))))

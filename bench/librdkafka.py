@@ -1,12 +1,15 @@
-"""Kafka through librdkafka, run by the peers' own Python: `librdkafka.py BOOTSTRAP VERB TOPIC COUNT`.
+"""Kafka through librdkafka, run by the peers' own Python: `librdkafka.py BOOTSTRAP VERB TOPIC COUNT [RACK]`.
 
 `topic` makes the topic anew, `flushed` one in which Kafka flushes each message set; `produce`, `keyed`,
 `ragged` and `consume` print records a second and microseconds of the processor a record: 100-byte texts, with
-`keyed` keys of 10 bytes, acks=all; with `ragged` keys and texts of many lengths, 100 bytes on average.
+`keyed` keys of 10 bytes, acks=all; with `ragged` keys and texts of many lengths, 100 bytes on average. RACK
+is the `client.rack` of `consume`.
 `lone` sends records one by one, each when the one before is acknowledged, and prints the median and the 99th
 percentile in milliseconds.
-`rebalance` shares COUNT partitions among three consumers of a group (classic, cooperative-sticky), adds one,
-and prints the seconds until it has its share.
+`rebalance` shares COUNT partitions among three consumers of a classic group (cooperative-sticky), adds one,
+and prints the seconds until it has its share; and of partitions that stay where they are, to which records
+come ten times a second, the longest pause in ms, meanwhile and before. `rebalance-consumer` does so in a
+group of KIP-848.
 `send` sends a record every 10 ms and prints when each offset was acknowledged, microseconds since 1970.
 """
 
@@ -14,6 +17,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from time import perf_counter, process_time, sleep, time_ns  # stands alone, outside the project's packages
 from typing import Any
 
@@ -21,6 +25,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 PARTITIONS = 4
+FED_PARTITIONS, FED_EVERY_S = 12, 0.1
+"""Partitions that get records during a rebalance, and how often."""
+
 WORDS = [f"{word:05x}" for word in range(4096)]
 
 
@@ -122,38 +129,87 @@ def lone(bootstrap: str, name: str, count: int) -> None:
 
 
 def rebalance(bootstrap: str, name: str, count: int) -> None:
-    options = {"bootstrap.servers": bootstrap, "group.id": name, "enable.auto.commit": False}
-    consumers: list[Any] = []
-
-    def joined() -> None:
-        consumer = Consumer({**options, "partition.assignment.strategy": "cooperative-sticky"})
-        consumer.subscribe([name])
-        consumers.append(consumer)
-
-    def until_shared() -> None:
-        end = perf_counter() + 120
-        while perf_counter() < end:
-            for consumer in consumers:
-                consumer.poll(0.005)
-            shares = [len(consumer.assignment()) for consumer in consumers]
-            if sum(shares) == count and min(shares) >= count // len(consumers):
-                return
-        raise RuntimeError(f"{count} partitions were not shared: {shares}")
-
-    for _ in range(3):
-        joined()
-    until_shared()
-    begin = perf_counter()
-    joined()
-    until_shared()
-    print(perf_counter() - begin)
-    for consumer in consumers:
-        consumer.close()
+    Rebalance(bootstrap, name, count, {"partition.assignment.strategy": "cooperative-sticky"}).measure()
 
 
-def consume(bootstrap: str, name: str, count: int) -> None:
+def rebalance_consumer(bootstrap: str, name: str, count: int) -> None:
+    Rebalance(bootstrap, name, count, {"group.protocol": "consumer"}).measure()
+
+
+class Rebalance:
+    """Consumers of one group and of one topic; FED_PARTITIONS of its `count` partitions get records."""
+
+    def __init__(self, bootstrap: str, topic: str, count: int, options: dict[str, str]) -> None:
+        self._topic, self._count = topic, count
+        self._options = {**options, "bootstrap.servers": bootstrap, "group.id": topic}
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self._fed, self._fed_at = range(0, count, count // FED_PARTITIONS), 0.0
+        self._consumers: list[Any] = []
+        self._came: dict[int, list[float]] = {partition: [] for partition in self._fed}
+
+    def measure(self) -> None:
+        for _ in range(3):
+            self._join()
+        self._turn_until(self._is_shared, 120)
+        self._rest(3)
+        before, begin = self._owners(), perf_counter()
+        self._join()
+        self._turn_until(self._is_shared, 120)
+        end = perf_counter()
+        self._rest(2)
+        after = self._owners()
+        stayed = [partition for partition in self._fed if before[partition] == after[partition]]
+        print(end - begin, self._pause_ms(stayed, begin, end + 2), self._pause_ms(stayed, begin - 3, begin))
+        for consumer in self._consumers:
+            consumer.close()
+
+    def _join(self) -> None:
+        consumer = Consumer({**self._options, "enable.auto.commit": False})
+        consumer.subscribe([self._topic])
+        self._consumers.append(consumer)
+
+    def _owners(self) -> dict[int, int]:
+        return {
+            at.partition: index
+            for index, consumer in enumerate(self._consumers)
+            for at in consumer.assignment()
+        }
+
+    def _is_shared(self) -> bool:
+        shares = [len(consumer.assignment()) for consumer in self._consumers]
+        return sum(shares) == self._count and min(shares) >= self._count // len(shares)
+
+    def _rest(self, seconds: float) -> None:
+        end = perf_counter() + seconds
+        self._turn_until(lambda: perf_counter() > end, 2 * seconds)
+
+    def _turn_until(self, is_over: Callable[[], bool], within_s: float) -> None:
+        """Let records come and be consumed until then."""
+        end = perf_counter() + within_s
+        while not is_over():
+            if perf_counter() > end:
+                shares = [len(consumer.assignment()) for consumer in self._consumers]
+                raise RuntimeError(f"{self._count} partitions were not shared: {shares}")
+            if perf_counter() - self._fed_at > FED_EVERY_S:
+                self._fed_at = perf_counter()
+                for partition in self._fed:
+                    self._producer.produce(self._topic, b"x", partition=partition)
+            self._producer.poll(0)
+            for consumer in self._consumers:
+                for message in consumer.consume(100, 0.005):
+                    if message.error() is None:
+                        self._came[message.partition()].append(perf_counter())
+
+    def _pause_ms(self, partitions: Sequence[int], begin: float, end: float) -> float:
+        """The longest time from one record to the next one of a partition."""
+        within = [[at for at in self._came[each] if begin - 0.5 < at < end] for each in partitions]
+        return 1e3 * max(after - at for times in within for at, after in pairwise(times))
+
+
+def consume(bootstrap: str, name: str, count: int, rack: str = "") -> None:
     options = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
-    consumer = Consumer({**options, "queued.max.messages.kbytes": 65536, "fetch.queue.backoff.ms": 5})
+    options |= {"client.rack": rack, "queued.max.messages.kbytes": 65536, "fetch.queue.backoff.ms": 5}
+    consumer = Consumer(options)
     consumer.assign([TopicPartition(name, index, 0) for index in range(PARTITIONS)])
     got = 0
     begin, used = perf_counter(), process_time()
@@ -164,15 +220,17 @@ def consume(bootstrap: str, name: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    verbs: dict[str, Callable[[str, str, int], None]] = {
+    verbs: dict[str, Callable[..., None]] = {
         "topic": topic,
         "flushed": flushed,
         "lone": lone,
         "rebalance": rebalance,
+        "rebalance-consumer": rebalance_consumer,
         "produce": produce,
         "keyed": keyed,
         "ragged": ragged,
         "consume": consume,
         "send": send,
     }
-    verbs[sys.argv[2]](sys.argv[1], sys.argv[3], int(sys.argv[4]))
+    bootstrap, verb, topic_name, number, *more = sys.argv[1:]
+    verbs[verb](bootstrap, topic_name, int(number), *more)

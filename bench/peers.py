@@ -38,6 +38,11 @@ class Peers:
         finally:
             self._run("kafka-down.sh")
 
+    @property
+    def broker_pid(self) -> int:
+        """The process of the broker that runs."""
+        return int((self._home / "kafka/kafka.pid").read_text())
+
     @contextmanager
     def http_gateway(self) -> Iterator[str]:
         """The FastAPI + librdkafka control; gives its base URL."""
@@ -59,11 +64,14 @@ class Peers:
         )
         return float(re.findall(r"([\d.]+) records/sec", out)[-1])
 
-    def java_consume(self, topic: str, records: int) -> float:
-        """Records a second of Kafka's consumer-perf-test, from its first record on."""
+    def java_consume(self, topic: str, records: int, *properties: str) -> float:
+        """Records a second of Kafka's consumer-perf-test, from its first record on; `properties` are those of
+        the consumer, `name=value`.
+        """
+        named = ("--command-property", *properties) if properties else ()
         out = self._tool(
             "ConsumerPerformance",
-            *("--topic", topic, "--num-records", str(records), "--timeout", "30000", "--hide-header"),
+            *("--topic", topic, "--num-records", str(records), "--timeout", "30000", "--hide-header", *named),
         )
         return float(out.strip().splitlines()[-1].split(",")[9])
 
@@ -92,9 +100,9 @@ class Peers:
         """As `librdkafka_keyed`, but with keys and values of many lengths."""
         return self._measured("ragged", topic, records)
 
-    def librdkafka_consume(self, topic: str, records: int) -> tuple[float, float]:
-        """Records a second, and microseconds of the client's processor a record."""
-        return self._measured("consume", topic, records)
+    def librdkafka_consume(self, topic: str, records: int, rack: str = "") -> tuple[float, float]:
+        """Records a second, and microseconds of the client's processor a record; `rack` is the consumer's."""
+        return self._measured("consume", topic, records, rack)
 
     def filled(self, topic: str, records: int) -> None:
         """Let the topic hold just so many records, which a later run finds there."""
@@ -102,9 +110,13 @@ class Peers:
             self.librdkafka_produce(self.topic(topic), records)
             self._held[topic] = records
 
-    def rebalance(self, topic: str, partitions: int) -> float:
-        """Seconds until a consumer that joins three others has its share of the topic."""
-        return float(self._python("rebalance", topic, str(partitions)))
+    def rebalance(self, topic: str, partitions: int, verb: str = "rebalance") -> tuple[float, float, float]:
+        """Seconds until a consumer that joins three others has its share of the topic; and the longest pause
+        in ms of a partition that stays with its consumer, meanwhile and before. `verb` is that of
+        `librdkafka.py`.
+        """
+        seconds, pause, before = map(float, self._python(verb, topic, str(partitions)).split())
+        return seconds, pause, before
 
     def librdkafka_send(self, topic: str, records: int) -> dict[int, int]:
         """A record every 10 ms: when each offset was acknowledged, microseconds since 1970."""
@@ -116,8 +128,8 @@ class Peers:
         jars = sorted((self._home / "lib/spark-jars").glob("*.jar"))
         return [str(jar) for jar in jars if not jar.name.startswith("delta-")]
 
-    def _measured(self, verb: str, topic: str, records: int) -> tuple[float, float]:
-        rate, cpu_us = map(float, self._python(verb, topic, str(records)).split())
+    def _measured(self, verb: str, topic: str, records: int, *more: str) -> tuple[float, float]:
+        rate, cpu_us = map(float, self._python(verb, topic, str(records), *more).split())
         return rate, cpu_us
 
     def _python(self, *arguments: str) -> str:
