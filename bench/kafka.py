@@ -100,7 +100,8 @@ def idle(members: Callable[[], Idle], peers: Peers | None, scale: Scale) -> Resu
 def _beating(members: Idle, bootstrap: str, used: Callable[[], float], scale: Scale) -> Figures:
     seconds = max(MEASURED_S, scale.seconds)
     cores = asyncio.run(members.cores(bootstrap, used, seconds))
-    return {"share of a core": cores, "heartbeats/s": members.heartbeats / seconds}
+    beating = {"heartbeats/s": members.heartbeats / seconds} if members.members else {}
+    return {"share of a core": cores, **beating}
 
 
 IDLE_MEMBERS = {

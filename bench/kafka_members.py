@@ -27,7 +27,8 @@ from api.kafka.protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from bench.kafka_crowd import Connection
+from api.kafka.protocol.notation import Message
+from bench.kafka_crowd import Answer, Connection
 from coordinator.groups.classic.consumer_protocol import (
     CONSUMER,
     assigned_partitions,
@@ -45,6 +46,11 @@ _CLASSIC_INTERVAL_S = 3.0
 
 _SESSION_MS, _REBALANCE_MS = 45_000, 300_000
 _OPENED_AT_ONCE = 50
+_NOT_YET = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 @dataclass(slots=True)
@@ -113,7 +119,9 @@ class Idle:
             topic_partitions=[],
         )
         while True:
-            answer = await connection.ask(CONSUMER_GROUP_HEARTBEAT, asked, ConsumerGroupHeartbeatResponse, 1)
+            answer = await _ask(
+                connection, CONSUMER_GROUP_HEARTBEAT, asked, ConsumerGroupHeartbeatResponse, 1
+            )
             _check(answer.error_code, answer.error_message)
             self.heartbeats += 1
             asked = ConsumerGroupHeartbeatRequest(
@@ -137,7 +145,7 @@ class Idle:
                 protocol_type=CONSUMER,
                 protocols=[JoinGroupRequestProtocol("turns", encode_subscription([self.topic]))],
             )
-            joined = await connection.ask(JOIN_GROUP, joining, JoinGroupResponse, 5)
+            joined = await _ask(connection, JOIN_GROUP, joining, JoinGroupResponse, 5)
             member = joined.member_id
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 continue
@@ -145,7 +153,7 @@ class Idle:
             syncing = SyncGroupRequest(group_id=group, generation_id=joined.generation_id, member_id=member)
             if joined.leader == member:
                 syncing.assignments = self._dealt([each.member_id for each in joined.members])
-            synced = await connection.ask(SYNC_GROUP, syncing, SyncGroupResponse, 3)
+            synced = await _ask(connection, SYNC_GROUP, syncing, SyncGroupResponse, 3)
             if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
                 continue
             _check(synced.error_code)
@@ -153,7 +161,7 @@ class Idle:
             beating = HeartbeatRequest(group_id=group, generation_id=joined.generation_id, member_id=member)
             while True:
                 await asyncio.sleep(_CLASSIC_INTERVAL_S)
-                beaten = await connection.ask(HEARTBEAT, beating, HeartbeatResponse, 3)
+                beaten = await _ask(connection, HEARTBEAT, beating, HeartbeatResponse, 3)
                 self.heartbeats += 1
                 if beaten.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
                     break
@@ -164,6 +172,17 @@ class Idle:
         for partition in range(self.partitions):
             shares[members[partition % len(members)]].append(TopicPartition(self.topic, partition))
         return [SyncGroupRequestAssignment(each, encode_assignment(its)) for each, its in shares.items()]
+
+
+async def _ask(
+    connection: Connection, key: int, request: Message, answer: type[Answer], version: int
+) -> Answer:
+    """An answer of the group's coordinator, once it is one: that may take a while after it was found."""
+    while True:
+        found = await connection.ask(key, request, answer, version)
+        if found.error_code not in _NOT_YET:  # type: ignore[attr-defined]
+            return found
+        await asyncio.sleep(0.1)
 
 
 def _check(error_code: int, message: str | None = None) -> None:
