@@ -23,7 +23,7 @@ TOPIC = "bench"
 
 SHARED = 900
 IDLE = 1_000
-MEASURED_S = 20
+MEASURED_S = 15
 """How long idle members are measured, at least: some heartbeats of each."""
 
 _NO_CLIENTS = "Kafka's clients come with the peers; name them by --peers"

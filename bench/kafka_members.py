@@ -38,7 +38,7 @@ from coordinator.groups.classic.consumer_protocol import (
 from log_tables.clock import timer
 from log_tables.topic_partition import TopicPartition
 
-SETTLED_S = 10.0
+SETTLED_S = 8.0
 """From the last assignment on, before it is measured."""
 
 _CLASSIC_INTERVAL_S = 3.0
