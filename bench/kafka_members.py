@@ -64,6 +64,8 @@ class Idle:
     is_classic: bool = False
     heartbeats: int = 0
     held: dict[int, int] = field(default_factory=dict)
+    name: str = field(default_factory=lambda: f"idle-{uuid4()}")
+    """Of the groups. A broker that has been measured before keeps members that are gone for a while."""
 
     async def cores(self, bootstrap: str, cpu_seconds: Callable[[], float], seconds: float) -> float:
         """The share of a core that the server takes for them, once all have what they are to have."""
@@ -94,7 +96,7 @@ class Idle:
                 each.result()
 
     async def _member(self, bootstrap: str, turn: asyncio.Semaphore, number: int) -> None:
-        group = f"idle-{self.groups}-{self.is_classic}-{number % self.groups}"
+        group = f"{self.name}-{number % self.groups}"
         async with turn:
             connection = await Connection.open(bootstrap)
             asked = FindCoordinatorRequest(coordinator_keys=[group])
