@@ -115,8 +115,8 @@ def _check_shape(request: ConsumerGroupHeartbeatRequest) -> None:
             raise InvalidArgument("a member that joins names its rebalance timeout; send one from 0")
         if request.topic_partitions is None or request.topic_partitions:
             raise InvalidArgument("a member that joins holds no partitions; send an empty list")
-        if not request.subscribed_topic_names and not request.subscribed_topic_regex:
-            raise InvalidArgument("a member that joins subscribes to topics; name some, or an expression")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise InvalidArgument("a member that joins subscribes; send names, or none of them, or a regex")
 
 
 async def _learn_of(door: Door, held: Iterable[HeartbeatTopicPartitions]) -> None:

@@ -119,7 +119,7 @@ def test_what_cannot_be_is_refused_as_kafka_does(asking: Asker, group: str) -> N
         (ErrorCode.INVALID_REQUEST, {"member": "", "epoch": 1}),
         (ErrorCode.INVALID_REQUEST, {"member": "x" * 300}),
         (ErrorCode.INVALID_REQUEST, {"rebalance_timeout_ms": -1}),
-        (ErrorCode.INVALID_REQUEST, {"subscribed_topic_names": []}),
+        (ErrorCode.INVALID_REQUEST, {"subscribed_topic_names": None}),
         (ErrorCode.INVALID_REQUEST, {"topic_partitions": None}),
         (ErrorCode.INVALID_REQUEST, {"instance_id": ""}),
         (ErrorCode.UNSUPPORTED_ASSIGNOR, {"server_assignor": "mine"}),
@@ -172,6 +172,20 @@ def test_a_gateway_that_does_not_know_a_topic_yet_takes_nobodys_partitions(tmp_p
         told = beat(there, group, "a", owner.member_epoch, topic_partitions=held)
         assert len(numbers(told.assignment)) == 1
         assert beat(here, group, "b", other.member_epoch).assignment is None, "the first one reads on"
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [{"subscribed_topic_names": []}, {"subscribed_topic_names": None, "subscribed_topic_regex": ""}],
+)
+def test_a_member_joins_before_it_has_topics(asking: Asker, group: str, nothing: dict[str, Any]) -> None:
+    """Java's `subscribe(Pattern)` sends the names that match, and none may be there yet."""
+    joining = beat(asking, group, **nothing)
+    assert (joining.error_code, numbers(joining.assignment)) == (ErrorCode.NONE, [])
+    assert [each.member_id for each in described(asking, group).members] == ["a"]
+    topics = [f"topic-{group}"]
+    given = beat(asking, group, epoch=joining.member_epoch, subscribed_topic_names=topics)
+    assert numbers(given.assignment) == [0, 1]
 
 
 def test_version_0_names_a_member_that_names_itself_not(asking: Asker, group: str) -> None:
