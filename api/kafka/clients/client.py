@@ -9,13 +9,14 @@ from api.kafka.clients.read_ahead import ReadAhead
 from api.kafka.clients.sasl import SaslSession
 from api.kafka.clients.seldom import Seldom
 from coordinator.access.access import Access
+from coordinator.access.acl_argument import SUPPORTED_OPERATIONS
 from coordinator.access.authentication.authenticator import Login
 from coordinator.access.caller import Caller
 from coordinator.access.pending_requests import PendingCount
 from coordinator.access.principal import ANONYMOUS, Principal, RequestContext
 from coordinator.access.quota_manager import DELAY_MAX_S, QuotaKind
 from ingest.buffer import Room
-from log_tables.cluster.acl import CLUSTER_NAME, TOPIC_OPERATIONS, Operation, ResourceType
+from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.errors import AuthenticationFailed
 from log_tables.limits import KAFKA_ANSWER_MAX_BYTES, KAFKA_NAMES_MAX
 
@@ -42,20 +43,6 @@ OPERATION_CODES: Mapping[Operation, int] = {
     Operation.IDEMPOTENT_WRITE: 12,
 }
 """Kafka's (org.apache.kafka.common.acl.AclOperation)."""
-
-_OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
-    ResourceType.TOPIC: TOPIC_OPERATIONS,
-    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
-    ResourceType.CLUSTER: (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
-    ),
-}
 
 
 @dataclass(slots=True, eq=False)
@@ -178,5 +165,7 @@ def authorized_operations(
     if not asked:
         return NOT_ASKED
     return sum(
-        1 << OPERATION_CODES[each] for each in _OPERATIONS[kind] if client.caller.allows(each, kind, name)
+        1 << OPERATION_CODES[each]
+        for each in SUPPORTED_OPERATIONS[kind]
+        if client.caller.allows(each, kind, name)
     )

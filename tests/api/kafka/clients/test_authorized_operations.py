@@ -11,13 +11,16 @@ from api.kafka.protocol.messages.cluster import (
     MetadataRequest,
     MetadataRequestTopic,
 )
+from api.kafka.protocol.messages.groups import DescribeGroupsRequest
 from log_tables.cluster.acl import Operation, ResourceType
 from tests.kit.kafka import KafkaGateway, kafka_gateway
 from tests.kit.kafka_asking import Asker, asker
+from tests.kit.kafka_groups import joined
 from tests.kit.secured import Secured, acl
 
 BOB = "User:bob"
 DESCRIBE, WRITE, ALTER = 1 << 8, 1 << 4, 1 << 7
+READ, DELETE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 1 << 3, 1 << 6, 1 << 10, 1 << 11
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +32,7 @@ def bob(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
         acl(BOB, Operation.WRITE, ResourceType.TOPIC, "written"),
         acl(BOB, Operation.DESCRIBE, ResourceType.TOPIC, "seen"),
         acl(BOB, Operation.ALTER, ResourceType.CLUSTER),
+        acl(BOB, Operation.ALL, ResourceType.GROUP, "bobs"),
     )
     with kafka_gateway(secured.cluster.store.url, authentication_methods="api-key") as gateway:
         _make(gateway, admin, "written", "seen", "hidden")
@@ -68,3 +72,11 @@ def test_descriptions_list_them(bob: Asker) -> None:
         ("seen", DESCRIBE),
         ("written", WRITE | DESCRIBE),
     ]
+
+
+def test_settings_of_groups_have_operations(bob: Asker) -> None:
+    """Kafka has them since groups have settings."""
+    joined(bob, "bobs")
+    asked = DescribeGroupsRequest(groups=["bobs"], include_authorized_operations=True)
+    of_group = bob.ask(asked).groups[0].authorized_operations
+    assert of_group == READ | DELETE | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS
