@@ -6,7 +6,8 @@ from pathlib import Path
 
 from api.process.server import gateway_of, open_gateway
 from coordinator.groups.events import Join, Leave
-from coordinator.groups.shard_manager import ADOPT_AGAIN_S, LOOKS_PER_S, ShardManager
+from coordinator.groups.shard_duties import ADOPT_AGAIN_S, LOOKS_PER_S
+from coordinator.groups.shard_manager import ShardManager
 from ingest.settings import Settings
 from log_tables.clock import ManualClock, timer
 from log_tables.cluster.admin.topic_admin import create_topic
@@ -95,7 +96,7 @@ def test_what_a_dead_gateway_left_is_looked_for_once_while_no_gateway_comes_or_g
     async def use(shards: ShardManager, store: FaultyStore, clock: ManualClock) -> None:
         async def asked() -> int:
             before = looks(store)
-            await shards._take_over_pending()
+            await shards.duties.take_over_pending()
             return looks(store) - before
 
         assert await asked() >= SHARDS
