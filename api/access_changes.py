@@ -1,10 +1,10 @@
 """ACLs, quotas and users read and changed for a caller: done, audited and followed alike at every door.
 
-A codec of a door makes the arguments of a request, and the answer of a result or an error. All of it blocks.
+A codec of a door makes the arguments of a request, and the answer of a result or an error, which the door
+audits (`api/requests/changes.py`, `api/kafka/changes.py`). All of it blocks.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from api.gateway import Gateway
 from coordinator.access.caller import Caller
@@ -13,7 +13,6 @@ from log_tables.cluster.acl import CLUSTER_NAME, Acl, Operation, ResourceType
 from log_tables.cluster.admin import security_admin
 from log_tables.cluster.credential import ScramCredential, ScramUserRecord
 from log_tables.cluster.credential_log import create_credentials, open_credentials
-from log_tables.errors import LakelogError
 
 _ACLS_OF_EVENT = 50
 
@@ -36,8 +35,8 @@ def create_acls(here: Gateway, asked: Caller, acls: Sequence[Acl]) -> None:
     Raises AuthorizationFailed.
     """
     asked.check(Operation.ALTER, ResourceType.CLUSTER)
-    with _changing_acls(here, asked, "CreateAcls"):
-        security_admin.add_acls(here.cluster.metadata_log, acls)
+    security_admin.add_acls(here.cluster.metadata_log, acls)
+    here.access.follow()
     _note_acls(asked, "CreateAcls", acls)
 
 
@@ -47,20 +46,10 @@ def delete_acls(here: Gateway, asked: Caller, matches: Callable[[Acl], bool]) ->
     Raises AuthorizationFailed.
     """
     asked.check(Operation.ALTER, ResourceType.CLUSTER)
-    with _changing_acls(here, asked, "DeleteAcls"):
-        gone = security_admin.remove_acls(here.cluster.metadata_log, matches)
+    gone = security_admin.remove_acls(here.cluster.metadata_log, matches)
+    here.access.follow()
     _note_acls(asked, "DeleteAcls", gone)
     return gone
-
-
-@contextmanager
-def _changing_acls(here: Gateway, asked: Caller, operation: str) -> Iterator[None]:
-    try:
-        yield
-    except LakelogError as error:
-        asked.note_failure(operation, ResourceType.CLUSTER, CLUSTER_NAME, error)
-        raise
-    here.access.follow()
 
 
 def _note_acls(asked: Caller, operation: str, acls: Sequence[Acl]) -> None:
@@ -76,12 +65,7 @@ def alter_quotas(here: Gateway, asked: Caller, changes: Mapping[str, Mapping[str
     Raises AuthorizationFailed, InvalidArgument.
     """
     asked.check(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
-    try:
-        security_admin.alter_quotas(here.cluster.metadata_log, changes)
-    except LakelogError as error:
-        for entity in changes:
-            asked.note_failure("AlterClientQuotas", "QUOTA", entity, error)
-        raise
+    security_admin.alter_quotas(here.cluster.metadata_log, changes)
     for entity, rates in changes.items():
         asked.note_change("AlterClientQuotas", "QUOTA", entity, rates=dict(rates))
 
@@ -105,14 +89,9 @@ def alter_users(
     asked.check(Operation.ALTER, ResourceType.CLUSTER)
     if not changes:
         return ()
-    try:
-        log = create_credentials(here.cluster.store, here.clock, here.cluster.url)
-        missing = security_admin.alter_users(log, changes)
-        here.access.know(log.credentials)
-    except LakelogError as error:
-        for name in changes:
-            asked.note_failure("AlterUserScramCredentials", "USER", name, error)
-        raise
+    log = create_credentials(here.cluster.store, here.clock, here.cluster.url)
+    missing = security_admin.alter_users(log, changes)
+    here.access.know(log.credentials)
     for name, wanted in changes.items():
         if name not in missing:
             kept = sorted(mechanism for mechanism, found in wanted.items() if found is not None)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from api.kafka.access.acls import create_acls, delete_acls, describe_acls
 from api.kafka.access.quotas import alter_client_quotas, describe_client_quotas
 from api.kafka.access.users import alter_user_scram_credentials, describe_user_scram_credentials
+from api.kafka.changes import CHANGES, audited
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door, Handler
 from api.kafka.clients.errors import ErrorCode
@@ -250,7 +251,9 @@ _OFFERED: Mapping[int, tuple[Handler, Rule]] = {
 }
 """The answer to an API, and who gets it, as Kafka's brokers ask (`kafka.server.KafkaApis`)."""
 
-HANDLERS: Mapping[int, Handler] = {key: handler for key, (handler, _) in _OFFERED.items()}
+HANDLERS: Mapping[int, Handler] = {
+    key: audited(handler, CHANGES.get(key)) for key, (handler, _) in _OFFERED.items()
+}
 """By the key of the API. Produce is not among them: its requests overlap (`connections/request_line.py`)."""
 
 RULES: Mapping[int, Rule] = {

@@ -26,6 +26,7 @@ class Caller:
     code_of: Callable[[LakelogError], int]
     is_audited: bool = True
     has_noted: bool = False
+    _failures: set[tuple[str, str]] | None = None
 
     @property
     def identified(self) -> RequestContext | None:
@@ -116,6 +117,15 @@ class Caller:
             raise
         self.note_change(operation, resource_type, name, **facts)
 
+    @contextmanager
+    def noting_failures(self) -> Iterator[set[tuple[str, str]]]:
+        """The types and names of resources for which a failure is noted within. One request at a time."""
+        self._failures = found = set[tuple[str, str]]()
+        try:
+            yield found
+        finally:
+            self._failures = None
+
     def note_change(self, operation: str, resource_type: str, name: str, **facts: object) -> None:
         """It has changed this: an operation by Kafka's name, on a resource, a USER or a QUOTA."""
         if self.audit is not None:
@@ -132,3 +142,5 @@ class Caller:
         if self.audit is not None:
             self.audit.failed(self.context, operation, (resource_type, name), code)
             self.has_noted = True
+            if (failures := self._failures) is not None:
+                failures.add((resource_type, name))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from api.kafka.protocol.apis import FETCH, METADATA, OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
+from api.kafka.protocol.messages.access import OpData
 from api.kafka.protocol.notation import Field, Message, Struct, fields_of
 from tests.kit.record_batches import Sent, kafka_python_batch
 
@@ -38,6 +39,10 @@ _VALUES: dict[str, Any] = {
     "principal": "User:named",
     "host": "*",
     "entity_type": "user",
+    "entity_name": "named",
+    "iterations": 4_096,
+    "salt": bytes(16),
+    "salted_password": bytes(32),
     "mechanism": 1,
 }
 """By the name of a field, unless its default does."""
@@ -70,6 +75,8 @@ def request_of(request: type[Message], topic: str, group: str) -> Message:
 
 def _filled(struct: type[Struct], topic: str, group: str) -> Any:
     values: dict[str, Any] = {}
+    if issubclass(struct, OpData):
+        return OpData(key="producer_byte_rate", value=1e6)
     for field in fields_of(struct):
         if field.name in _OMITTED:
             continue

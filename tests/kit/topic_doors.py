@@ -289,6 +289,8 @@ def _lasting(value: dict[str, Any]) -> dict[str, Any]:
             value[name] = "N"
     if value.get("topic_id", NO_ID) not in (NO_ID, WRONG_ID):
         value["topic_id"] = "ID"
+    if re.fullmatch("[0-9a-f]{32}", value.get("resource_name") or ""):
+        value["resource_name"] = "ID"  # of a topic that was named by it
     if isinstance(value.get("configs"), dict):
         value["configs"] = {
             name: text

@@ -166,6 +166,14 @@ def _key(entry: AlteredQuotas) -> frozenset[tuple[str, str | None]]:
     return frozenset((each.entity_type, each.entity_name) for each in entry.entity)
 
 
+def entity_shown(entity: Sequence[EntityData]) -> str:
+    """An entity as the audit log names it, also one of which no quota is kept."""
+    names = [(each.entity_type, each.entity_name) for each in entity]
+    if [kind for kind, _ in names] == [_USER]:
+        return DEFAULT_QUOTA if names[0][1] is None else USER + names[0][1]
+    return ", ".join(kind if name is None else f"{kind} {name}" for kind, name in names)
+
+
 def entity_asked(entity: Sequence[EntityData]) -> str:
     """The entity of a quota. Raises Refusal for one of which no quota is kept, InvalidArgument."""
     names = {each.entity_type: each.entity_name for each in entity}

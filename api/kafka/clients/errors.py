@@ -78,6 +78,16 @@ class ErrorCode(IntEnum):
     REBOOTSTRAP_REQUIRED = 129
 
 
+DENIALS = frozenset(
+    (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    )
+)
+"""What one without the right is told."""
+
+
 _CODES: dict[type[LakelogError], ErrorCode] = {
     LakelogError: ErrorCode.UNKNOWN_SERVER_ERROR,
     errors.InvalidRequest: ErrorCode.INVALID_REQUEST,

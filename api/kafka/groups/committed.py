@@ -317,7 +317,6 @@ async def offset_delete(
         wanted, denied = await share.maybe_in_thread(is_wide, allowed)
         refused = await door.here.classic.delete_offsets(request.group_id, wanted)
     except LakelogError as error:
-        client.caller.note_failure("DeleteOffsets", ResourceType.GROUP, request.group_id, error)
         return OffsetDeleteResponse(error_code=group_error_code(error))
     gone = len(wanted) - len(refused)
     if gone:

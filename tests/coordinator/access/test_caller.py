@@ -16,10 +16,10 @@ ANN = RequestContext(Principal("User:ann"), "127.0.0.1")
 CODE = 40401
 
 
-def caller_of(clock: ManualClock, rules: AccessRules | None = None, **given: bool) -> Caller:
+def caller_of(clock: ManualClock, rules: AccessRules | None = None, is_audited: bool = True) -> Caller:
     """Ann, at a gateway that lets in everybody and audits changes."""
     found = AccessRules() if rules is None else rules
-    return Caller(Access(lambda: found, clock, audit=Audit(clock)), ANN, lambda _: CODE, **given)
+    return Caller(Access(lambda: found, clock, audit=Audit(clock)), ANN, lambda _: CODE, is_audited)
 
 
 def events_of(asked: Caller) -> list[AuditRecord]:
@@ -42,6 +42,15 @@ def test_a_change_and_a_failure_are_audited_once_each(clock: ManualClock) -> Non
     )
     assert (failed.resource_name, failed.success, failed.error_code) == ("u", False, CODE)
     assert asked.has_noted
+
+
+def test_failures_are_told_to_a_door_that_asks_for_them(clock: ManualClock) -> None:
+    asked = caller_of(clock)
+    with asked.noting_failures() as failures:
+        asked.note_change("DeleteTopics", ResourceType.TOPIC, "t")
+        asked.note_failed("DeleteTopics", ResourceType.TOPIC, "u", CODE)
+    asked.note_failed("DeleteTopics", ResourceType.TOPIC, "v", CODE)
+    assert failures == {(ResourceType.TOPIC, "u")}
 
 
 def test_a_denial_and_a_fault_are_no_failed_change(clock: ManualClock) -> None:
