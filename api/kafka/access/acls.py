@@ -1,13 +1,13 @@
 """DescribeAcls, CreateAcls and DeleteAcls: ACLs, and Kafka's filters of them (KIP-140, KIP-290, KIP-1276)."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from itertools import groupby
 from typing import TypeVar
 
 from api import access_changes
+from api.kafka.access.acl_index import AclIndex
 from api.kafka.clients.client import OPERATION_CODES, Client
 from api.kafka.clients.door import Door, in_thread
 from api.kafka.clients.errors import ErrorCode, Refusal, said
@@ -32,7 +32,8 @@ from log_tables.errors import AccessDenied, LakelogError
 from log_tables.limits import KAFKA_RESOURCES_MAX
 
 FILTERS_MAX = 1_000
-"""Filters of one request: each is compared with every ACL."""
+"""Filters of one request. Each takes some 20 µs among 10,000 ACLs, and one that finds patterns that match a
+name 100."""
 
 DELETED_MAX = 10_000
 """ACLs that the answer to one request lists as deleted, as many as in Kafka."""
@@ -228,15 +229,16 @@ def _deleted(
 ) -> list[list[Acl]]:
     """The ACLs of each filter that are deleted; what is wrong with one stands in its result."""
     client.caller.check(Operation.ALTER, ResourceType.CLUSTER)
-    acls, found, left = _AclIndex(access_changes.access_rules(door.here).acls), list[list[Acl]](), DELETED_MAX
+    acls, found, left = AclIndex(access_changes.access_rules(door.here).acls), list[list[Acl]](), DELETED_MAX
     for number, (each, result) in enumerate(zip(filters, results, strict=True)):
         try:
             _check_count(number, FILTERS_MAX, "filters")
             wanted = filter_asked(each)
-            some = [] if wanted is None else acls.matching(wanted)
-            if len(some) > left:
+            wanted_acls = 0 if wanted is None else acls.find(wanted)
+            if wanted_acls.bit_count() > left:
                 message = f"one request deletes at most {DELETED_MAX} ACLs; name fewer by each filter"
                 raise Refusal(ErrorCode.POLICY_VIOLATION, message)
+            some = acls.acls(wanted_acls)
             left -= len(some)
         except Refusal as error:
             some = []
@@ -245,29 +247,6 @@ def _deleted(
     named = {acl for some in found for acl in some}
     gone = {*access_changes.delete_acls(door.here, client.caller, named.__contains__)} if named else set()
     return [[acl for acl in some if acl in gone] for some in found]
-
-
-class _AclIndex:
-    """ACLs by what most filters name, so that each is compared with few."""
-
-    def __init__(self, acls: Iterable[Acl]) -> None:
-        self._acls = sorted(acls)
-        self._by_name, self._by_principal = (
-            defaultdict[str, list[Acl]](list),
-            defaultdict[str, list[Acl]](list),
-        )
-        for acl in self._acls:
-            self._by_name[acl.resource_name].append(acl)
-            self._by_principal[acl.principal].append(acl)
-
-    def matching(self, wanted: AclFilter) -> list[Acl]:
-        """The ACLs that a filter finds, in order."""
-        among = self._acls
-        if wanted.principal is not None:
-            among = self._by_principal.get(wanted.principal, [])
-        if wanted.resource_name is not None and wanted.pattern_type is not PatternTypeFilter.MATCH:
-            among = min(among, self._by_name.get(wanted.resource_name, []), key=len)
-        return [*filter(wanted.matches, among)]
 
 
 def _matching(acl: Acl) -> DeleteAclsMatchingAcl:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from api.kafka.access.acl_index import AclIndex
 from api.kafka.access.acls import DELETED_MAX, FILTERS_MAX, filter_asked
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.access import (
@@ -109,10 +110,14 @@ def test_ten_thousand_filters_find_the_acls_that_kafkas_find() -> None:
     count, decisions = 0, ""
     for each in kafka_decisions()[1]:
         acls = acls_of(each)
+        index = AclIndex(acls)
         for fields, expected in zip(each["filters"], each["found"], strict=True):
             wanted = filter_asked(asked(fields))
             matched = digits([wanted is not None and wanted.matches(acl) for acl in acls])
             assert matched == expected, (each["acls"], fields)
+            if wanted is not None:  # as DeleteAcls finds them
+                kept = {*index.acls(index.find(wanted))}
+                assert digits([acl in kept for acl in acls]) == expected, (each["acls"], fields)
             count, decisions = count + 1, decisions + matched
     assert count == 10_000
     assert 2_500 < decisions.count("1") < len(decisions) / 2
