@@ -80,7 +80,7 @@ def _bits(places: Collection[int]) -> int:
 
 
 def _conditions(wanted: AclFilter) -> Iterator[Collection[_Key]]:
-    """Of each condition the values of which an ACL must have one."""
+    """The values of each condition, of which an ACL must have one."""
     for field, value in (
         ("resource type", wanted.resource_type),
         ("principal", wanted.principal),
