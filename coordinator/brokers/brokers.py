@@ -12,6 +12,7 @@ list and give signs of life in its own root.
 import asyncio
 import hmac
 import logging
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ class Brokers:
         self._seen: dict[int, _Seen] = {}
         # This gateway has looked again and again since the first of these times, and last at the second.
         self._awake = self._looked = clock.monotonic()
-        self._beats = 0
+        self._beats, self._beat_at = 0, -math.inf  # `Clock.boottime` before the newest that the store has
         self._shown = ""  # the incarnation that has given a sign of life
         self._next_look: asyncio.Task[None] | None = None
         self._last_look = -LOOK_PAUSE_S
@@ -210,6 +211,17 @@ class Brokers:
         staying = (broker for broker, record in self.all().items() if not record.leaving)
         return tuple(sorted(b for b in staying if b == self.id or not self.is_silent(b)))
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether no other gateway takes this one for dead now: `is_silent` cannot hold there yet, with the
+        same leader_timeout_ms. One that knows of no others gives no sign of life, and one that comes later
+        than its last look at the list has not waited for long enough.
+        """
+        log = self._cluster.metadata_log.partition
+        since = self._beat_at if self._others() else log.confirmed
+        # A sign of life less, for clocks that differ.
+        return self._clock.boottime() < since + self._timeout_s * (1 - 1 / BEATS_PER_TIMEOUT)
+
     async def start(self) -> None:
         """Register, now or when the store lets it, and begin to give signs of life."""
         try:
@@ -255,7 +267,9 @@ class Brokers:
         if self._record is not None and (self._others() or self._shown != self._record.incarnation):
             # Begun on the event loop, not in a thread alone: a gateway whose loop hangs must look dead.
             self._beats += 1
+            began = self._clock.boottime()
             await self._in_thread(self._beat, self._record)
+            self._beat_at = began
         await self._look()
 
     def _others(self) -> list[int]:

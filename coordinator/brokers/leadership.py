@@ -57,6 +57,7 @@ class Leadership:
         self._clock, self._failures = clock, failures
         self._unreached: set[int] = set()
         self._moving: dict[_ById, asyncio.Future[None]] = {}
+        self._offered: set[_ById] = set()
         self._leaving: list[Callable[[Topic, int], Awaitable[None]]] = []
         self._lived: tuple[int, ...] = ()
         self._announcing = PeriodicTask("announcement", BALANCE_S, self._balance_and_announce, failures)
@@ -124,6 +125,15 @@ class Leadership:
                 leader = preferred[partition]
             found.append(leader)
         return found
+
+    def owns(self, topic: Topic, partition: int) -> bool:
+        """Whether others may claim an open partition only if they take this gateway for dead
+        (`Brokers.is_seen`): it leads it, or led it last and has offered it to nobody.
+        """
+        if self._writer.leads(topic, partition):
+            return True
+        claimed = _claimed_by(topic, partition) == self._brokers.id
+        return claimed and (topic.topic_id, partition) not in self._offered
 
     def folds(self, topic: Topic) -> bool:
         """Whether this gateway keeps the table over `topic`: all that live agree on one. May be asked in any
@@ -327,6 +337,7 @@ class Leadership:
             return
         at = (topic.topic_id, partition)
         moving = self._moving[at] = asyncio.get_running_loop().create_future()
+        self._offered.add(at)
         try:
             for act in self._leaving:
                 await act(topic, partition)

@@ -53,7 +53,7 @@ async def served(
     url = url_of("127.0.0.1", listener)
     own = "authentication_methods" in given
     given = {"linger_ms": 0, **({} if own else settings_of(root)), **given}
-    settings = Settings(data=str(root), leader_timeout_ms=NEVER_MS, **given)
+    settings = Settings(data=str(root), **{"leader_timeout_ms": NEVER_MS, **given})
     note_gateway(url, own)
     gateway = open_gateway(settings, url, sockets=sockets)
     if wrap is not None:

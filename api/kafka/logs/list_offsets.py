@@ -19,7 +19,6 @@ from api.kafka.protocol.messages.offsets import (
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError
-from log_tables.limits import KAFKA_INLINE_ELEMENTS
 from log_tables.partition.partition import Partition
 
 
@@ -37,8 +36,8 @@ _ENDS = frozenset({*OffsetSpec} - {OffsetSpec.MAX_TIMESTAMP})
 """Those that a snapshot of the partition knows."""
 
 ENDS_FRESH_S = 0.2
-"""How old a look at a partition may be whose ends are told from memory: jobs delete records meanwhile, and
-another gateway may lead. `TailFollower.follow` takes one of half that age."""
+"""How old a look at a partition may be whose ends are told from memory: jobs delete records meanwhile.
+`TailFollower.follow` takes one of half that age."""
 
 NONE = -1
 """No such offset, or no time."""
@@ -91,30 +90,28 @@ async def _of_topic(
 async def _ends(
     door: Door, topic: Topic, asked: list[ListOffsetsPartition]
 ) -> tuple[list[ListOffsetsPartitionResponse], list[ListOffsetsPartition]]:
-    """The ends of partitions that this gateway leads or would lead, and the other partitions: of these it may
-    not know yet what was acknowledged. Spark asks for both ends after every poll.
+    """The ends of partitions where no other gateway can have acknowledged anything, and the other partitions,
+    which have to be looked at. Spark asks for both ends after every poll.
     """
-    here = door.here
-    numbers = [each.partition_index for each in asked]
-    leaders = await here.loop_share.maybe_in_thread(
-        len(numbers) > KAFKA_INLINE_ELEMENTS, lambda: here.leadership.leader_ids(topic, numbers)
-    )
-    own: list[tuple[ListOffsetsPartition, Partition]] = []
-    others: list[ListOffsetsPartition] = []
-    async for each, leader in here.loop_share.each([*zip(asked, leaders, strict=True)]):
+    here, found = door.here, list[ListOffsetsPartitionResponse]()
+
+    def is_own(each: ListOffsetsPartition) -> bool:
         number = each.partition_index
-        if each.timestamp in _ENDS and topic.is_open(number) and leader == here.brokers.id:
-            own.append((each, topic.partition(number)))
-        else:
-            others.append(each)
-    logs = [log for _, log in own]
+        return each.timestamp in _ENDS and topic.is_open(number) and here.leadership.owns(topic, number)
+
+    own = [each async for each in here.loop_share.each(asked) if is_own(each)]
+    logs = [topic.partition(each.partition_index) for each in own]
     if await here.tails.follow(logs, ENDS_FRESH_S) or any(log.snapshot.deleted for log in logs):
         return [], asked
-    found = [
-        _response(each.partition_index, _found(log, each.timestamp))
-        async for each, log in here.loop_share.each(own)
-    ]
-    return found, others
+    others: list[ListOffsetsPartition] = []
+    async for each in here.loop_share.each(asked):
+        if is_own(each):
+            offset = _found(topic.partition(each.partition_index), each.timestamp)
+            found.append(_response(each.partition_index, offset))
+        else:
+            others.append(each)
+    # Afterwards: what is told was all of it when it was found.
+    return (found, others) if here.brokers.is_seen else ([], asked)
 
 
 async def _of_partition(door: Door, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
