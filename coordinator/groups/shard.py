@@ -161,8 +161,6 @@ class Shard:
             error = gone if isinstance(event, Delete) else rebalancing()
             for request in before.classic.held:
                 self._pending.answer(request, error, self._appended.get(group_id))
-        if after.target is not before.target or after.generation != before.generation:
-            self.wake(group_id)
         return after
 
     def apply_classic(self, group_id: str, event: ClassicEvent) -> Group:
@@ -212,6 +210,8 @@ class Shard:
                 self._note_due(after)
         else:
             self._groups.pop(after.id, None)
+        if after.target is not before.target or after.generation != before.generation:
+            self.wake(after.id)
 
     def _note_due(self, group: Group) -> None:
         """Have the next tick that is due for `group` come in time."""

@@ -8,6 +8,8 @@ import pytest
 
 from api.gateway import Gateway
 from api.process.server import gateway_of
+from coordinator.groups.classic.consumer_protocol import encode_assignment
+from coordinator.groups.classic.events import JoinGroup, LeaveGroup, LeftMember, SyncGroup
 from coordinator.groups.events import Join, OffsetAndMetadata, Subscribe, TopicsChanged, TopicState, Transact
 from coordinator.groups.sessions.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.state.group import Group
@@ -25,6 +27,7 @@ from log_tables.segments.staging import PartitionRecords
 from log_tables.store.store import Store, open_store
 from log_tables.testing import HoldingStore
 from log_tables.topic_partition import TopicPartition
+from tests.kit.consumer_bytes import subscription
 from tests.kit.groups import any_topic
 from tests.kit.partitions import values
 from tests.kit.support import wait_until
@@ -59,7 +62,12 @@ class Running:
     async def on(cls, store: Store) -> "Running":
         clock = SystemClock()
         cluster = Cluster.open(store, clock, "http://nowhere")
-        settings = Settings(data=store.url, linger_ms=0, advertised_url="http://nowhere")
+        settings = Settings(
+            data=store.url,
+            linger_ms=0,
+            advertised_url="http://nowhere",
+            group_initial_rebalance_delay_ms=0,
+        )
         gateway = gateway_of(cluster, settings.model_copy(update={"peer_url": "http://nowhere"}), clock)
         await gateway.writer.start()
         return cls(gateway)
@@ -122,6 +130,36 @@ def test_a_poll_that_began_before_another_gateway_took_over_changes_nothing(tmp_
         with pytest.raises(LakelogError):
             await waiting
         assert await there.committed() == 0
+
+    run(scenario, tmp_path)
+
+
+def test_a_poll_that_waits_hears_of_what_classic_members_do(tmp_path: Path) -> None:
+    async def scenario(root: Path) -> None:
+        setup = await Running.at(root)
+        create_topic(setup.gateway.cluster, "t", 1)
+        await setup.put(3)
+        classic, protocols = setup.gateway.classic, (("cooperative-sticky", subscription(["t"], ())),)
+        joins = JoinGroup(
+            new_member_id="c",
+            requires_known_member_id=False,
+            protocol_type="consumer",
+            protocols=protocols,
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+        )
+        joined = await classic.join("g", joins)
+        shares = {"c": encode_assignment([AT])}
+        syncs = SyncGroup(member_id="c", generation=joined.generation, assignments=shares)
+        await classic.sync("g", syncs)
+        await setup.join("m")
+        assert await setup.given() == []
+        _, partition = await setup.shard_manager.partition_for("g")
+        changed = asyncio.Event()
+        (await setup.shard_manager.shard(partition)).listen("g", changed)  # as such a poll does
+        await classic.leave("g", LeaveGroup((LeftMember("c"),)))
+        assert changed.is_set()
+        assert await setup.given() == [(0, 3)]
 
     run(scenario, tmp_path)
 
