@@ -4,7 +4,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -59,7 +59,9 @@ _SECRETS = [
         r"()\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # Amazon's
     )
 ]
-"""What may be a secret in a log, each after what stays of it."""
+"""What may be a secret in a text, each after what stays of it."""
+
+_NAMED = re.compile(_SECRET_NAME, re.IGNORECASE)
 
 _LITERAL_MIN = 6
 """A shorter value may be a part of any word."""
@@ -181,22 +183,22 @@ def _settings() -> dict[str, Any]:
 
 def _visible(name: str, value: str) -> str:
     """The value of a variable whose kind holds no secret, unless it is a URL with a user in it."""
-    return value if name.rpartition("_")[2] in _OPEN and "@" not in value else HIDDEN
+    return value if _is_open(name) and "@" not in value else HIDDEN
+
+
+def _is_open(name: str) -> bool:
+    return name.rpartition("_")[2].upper() in _OPEN
 
 
 def _write(bundle: Path, files: dict[str, Any], log: Path | None) -> None:
     """Raises InvalidArgument for a file that is there, or cannot be written."""
-    from json import dumps
     from zipfile import ZIP_DEFLATED, ZipFile
 
     try:
-        end = b"" if log is None else without_secrets(_end(log))
+        texts = texts_of(files if log is None else {**files, "gateway.log": _end(log)})
         with ZipFile(bundle, "x", ZIP_DEFLATED) as packed:
-            for name, content in files.items():
-                text = content if isinstance(content, str) else dumps(content, indent=2, default=str)
+            for name, text in texts.items():
                 packed.writestr(name, text)
-            if log is not None:
-                packed.writestr("gateway.log", end)
     except FileExistsError:
         raise InvalidArgument(f"{bundle} is there already; name another file") from None
     except OSError as error:
@@ -214,12 +216,51 @@ def _end(log: Path) -> bytes:
         return stream.read()
 
 
-def without_secrets(text: bytes) -> bytes:
+def texts_of(files: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files of a bundle as they are packed, none with a secret: a text as it is, all else as JSON."""
+    from json import dumps
+
+    known, texts = _known_secrets(), dict[str, bytes]()
+    for name, content in files.items():
+        if isinstance(content, str | bytes):
+            text = content.encode() if isinstance(content, str) else content
+            texts[name] = without_secrets(text, known)
+        else:
+            texts[name] = dumps(_hidden(content, known), indent=2).encode()
+    return texts
+
+
+def _hidden(value: Any, known: Collection[str], is_secret: bool = False) -> Any:
+    """A value of JSON without secrets, which may be in names, too; nothing of one that `is_secret`."""
+    match value:
+        case None | bool():
+            return value
+        case dict():
+            return {
+                _without(name, known): _hidden(each, known, is_secret or _names_secret(name))
+                for name, each in value.items()
+            }
+        case list() | tuple():
+            return [_hidden(each, known, is_secret) for each in value]
+        case int() | float() if not is_secret:
+            return value
+    return HIDDEN if is_secret else _without(value, known)
+
+
+def _without(text: object, known: Collection[str]) -> str:
+    return without_secrets(str(text).encode(), known).decode()
+
+
+def _names_secret(name: object) -> bool:
+    return _NAMED.fullmatch(str(name)) is not None and not _is_open(str(name))
+
+
+def without_secrets(text: bytes, known: Collection[str] = ()) -> bytes:
     """`text` without what may be a secret: values by their names, headers, keys and tokens by their form, and
-    those that this machine is set up with.
+    those that are `known`.
     """
     hidden = HIDDEN.encode()
-    for value in sorted(_known_secrets(), key=len, reverse=True):
+    for value in sorted(known, key=len, reverse=True):
         text = text.replace(value.encode(), hidden)
     for pattern in _SECRETS:
         text = pattern.sub(rb"\g<1>" + hidden, text)
@@ -232,11 +273,10 @@ def _known_secrets() -> set[str]:
 
     from ingest.settings import load_settings
 
-    named = re.compile(_SECRET_NAME, re.IGNORECASE)
-    found = {value for name, value in os.environ.items() if named.fullmatch(name)}
+    found = {value for name, value in os.environ.items() if _NAMED.fullmatch(name)}
     with suppress(LakelogError):
         settings = load_settings(None)
-        found |= {str(value) for name, value in settings.store_options.items() if named.fullmatch(name)}
+        found |= {str(value) for name, value in settings.store_options.items() if _NAMED.fullmatch(name)}
         found |= {each.get_secret_value() for _, each in settings if isinstance(each, SecretStr)}
         for registry in settings.schema_registries.values():
             found |= {registry.plain["password"], registry.plain["token"]}

@@ -2,13 +2,15 @@
 
 import json
 import threading
+from collections.abc import Callable
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
 
-from lakelog.cli.commands.doctor import LOG_BYTES, without_secrets
+from lakelog.cli.commands.doctor import LOG_BYTES, texts_of, without_secrets
 from lakelog.cli.diagnosis import State, of_gateway, of_root
 from lakelog.client.client import Client
 from lakelog.client.security_config import Credential
@@ -94,12 +96,15 @@ def test_rights_are_said(tmp_path: Path) -> None:
 
 
 def test_a_bundle_has_what_helps_and_no_secret(
-    run: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, gateway: RunningGateway, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKELOG_PEER_SECRET", CANARY)
     monkeypatch.setenv("LAKELOG_ADVERTISED_URL", f"https://me:{CANARY}@example.com")
     log, bundle = tmp_path / "gateway.log", tmp_path / "b.zip"
     log.write_text("the end\n")
+    with Client(gateway.url) as client:  # whoever names a group so
+        client.create_topic("seen")
+        client.set_offsets(f"token={CANARY}", {("seen", 0): 0})
     words = ("doctor", "--data", str(root), "--bundle", str(bundle), "--log", str(log), "--fsck")
     assert f"wrote {bundle}" in run(*words).stdout
     with ZipFile(bundle) as packed:
@@ -108,6 +113,7 @@ def test_a_bundle_has_what_helps_and_no_secret(
     assert fsck.get("sound"), fsck
     assert b"lakelog_" in files["metrics.txt"]
     assert files["gateway.log"] == b"the end\n"
+    assert b"token=(hidden)" in files["groups.json"]
     assert json.loads(files["settings.json"])["variables"]["LAKELOG_PEER_SECRET"] == "(hidden)"
     assert not [name for name, content in files.items() if CANARY.encode() in content]
     assert "is there already" in run(*words).stderr
@@ -161,6 +167,48 @@ def test_the_log_of_a_bundle_has_no_secret(
     assert kept.splitlines()[-len(PLAIN) :] == [*PLAIN]
     assert "region=eu" in kept
     assert "partNumber=1" in kept
+
+
+NESTED: tuple[Callable[[str], Any], ...] = (
+    lambda text: text,
+    lambda text: {"message": text},
+    lambda text: {text: 1},
+    lambda text: [{"found": {"deep": ("a", text)}}],
+    lambda text: {"error": ValueError(text)},
+)
+"""The places of a text in what becomes a file of a bundle."""
+
+NAMED: tuple[Any, ...] = (
+    {"peer_secret": CANARY},
+    {"store_options": {"secret_access_key": CANARY, "account_key": [CANARY]}},
+    {"api-key": {"of": CANARY, "uses": 7}},
+)
+
+
+def test_no_file_of_a_bundle_has_a_secret(
+    run: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-4711")
+    bundle, log = tmp_path / "b.zip", tmp_path / "gateway.log"
+    log.write_text("the end\n")
+    run("doctor", "--data", str(root), "--bundle", str(bundle), "--log", str(log), "--fsck")
+    names = ZipFile(bundle).namelist()
+    assert len(names) >= 8
+    for place in NESTED:
+        for text in SECRETS:
+            packed = texts_of(dict.fromkeys(names, place(text)))
+            assert packed.keys() == {*names}
+            found = [secret for secret in (CANARY, "canary", "CANARY", "hush-4711") if secret in str(packed)]
+            assert not found, packed
+    for content in NAMED:
+        assert CANARY not in str(texts_of({"settings.json": content}))
+
+
+def test_a_bundle_without_secrets_is_as_it_was() -> None:
+    found = {"text": list(PLAIN), "none": None, "yes": True, "share": 0.5, "oidc_token_url": "https://a/b"}
+    made = texts_of({"a.json": found, "gateway.log": "\n".join(PLAIN)})
+    assert json.loads(made["a.json"]) == found
+    assert made["gateway.log"].decode().splitlines() == [*PLAIN]
 
 
 def test_long_words_of_a_log_take_no_long_time() -> None:
