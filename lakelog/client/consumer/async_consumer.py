@@ -21,6 +21,10 @@ from log_tables.errors import InvalidArgument, LakelogError
 GIVE_WAY_S = 0.1
 """How long records are given out without a turn for other tasks, its own heartbeats among them."""
 
+LEAVE_S = 1.0
+"""How long a task that is cancelled waits until its member has left. One that has not is given up after
+`session_timeout_ms`."""
+
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
@@ -45,7 +49,8 @@ class AsyncConsumer(CommonConsumer[httpx.AsyncBaseTransport]):
     `async for` gives the records. Callbacks may be coroutine functions. One task uses it at a time, but for
     `stop`. A task of the event loop keeps the instance alive: a program that holds up the loop for longer
     than `session_timeout_ms` loses its partitions. Where a method is cancelled, the next one goes on as after
-    an answer that was lost: nothing is skipped, and nothing that was handed out comes twice.
+    an answer that was lost: nothing is skipped, and nothing that was handed out comes twice. A task that is
+    cancelled in its block, or while it joins, waits for LEAVE_S at most until its member has left.
     """
 
     _heart: "asyncio.Task[None] | None" = None
@@ -61,10 +66,11 @@ class AsyncConsumer(CommonConsumer[httpx.AsyncBaseTransport]):
             raise InvalidArgument("the consumer was used already; create another for each async with")
         try:
             await self._client.perform(self._join())
-        except BaseException:
+        except BaseException as error:
             self._closed = True
-            async with self._client:
-                await self._client.perform(self._quit())
+            with suppress(TimeoutError):
+                async with self._client, _leaving(error):
+                    await self._client.perform(self._quit())
             raise
         self._heart = asyncio.create_task(self._beat())
         return self
@@ -76,9 +82,11 @@ class AsyncConsumer(CommonConsumer[httpx.AsyncBaseTransport]):
             await self.close()
             return
         try:
-            await self._close(in_order=False)
-        except LakelogError as failed:  # it must not hide what ended the block
-            error.add_note(f"lakelog.AsyncConsumer: it did not leave its group in order: {failed}")
+            async with _leaving(error):
+                await self._close(in_order=False)
+        except (LakelogError, TimeoutError) as failed:  # it must not hide what ended the block
+            why = str(failed) or "the gateway has not answered in time"
+            error.add_note(f"lakelog.AsyncConsumer: it did not leave its group in order: {why}")
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         return self
@@ -147,3 +155,8 @@ class AsyncConsumer(CommonConsumer[httpx.AsyncBaseTransport]):
             await asyncio.sleep(self._beat_s)
             with suppress(LakelogError):  # the next poll meets the same error, and raises it
                 await self._client.perform(self._member.heartbeat())
+
+
+def _leaving(error: BaseException) -> asyncio.Timeout:
+    """The time to leave a group in, after `error`. Raises TimeoutError at its end."""
+    return asyncio.timeout(LEAVE_S if isinstance(error, asyncio.CancelledError) else None)

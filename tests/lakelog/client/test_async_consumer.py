@@ -14,6 +14,7 @@ import lakelog
 from log_tables.topic_partition import TopicPartition
 from tests.kit.consuming import members
 from tests.kit.gateway import RunningGateway
+from tests.kit.support import WAIT_S
 
 
 def consumer(gateway: RunningGateway, topic: str, **settings: Any) -> lakelog.AsyncConsumer:
@@ -141,6 +142,37 @@ def test_a_task_that_is_cancelled_while_it_joins_leaves(gateway: RunningGateway,
     asyncio.run(use())
     with lakelog.Client(gateway.url) as client:
         assert members(client, topic) == []
+
+
+@pytest.mark.parametrize("joins", [True, False], ids=["while it joins", "in its block"])
+def test_a_task_that_is_cancelled_waits_for_no_gateway_that_hangs(
+    gateway: RunningGateway, topic: str, joins: bool
+) -> None:
+    class Hanging(httpx.AsyncHTTPTransport):
+        """From `hangs` on no answer comes; `asked` says that one is waited for."""
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if hangs.is_set():
+                asked.set()
+                await asyncio.Event().wait()
+            return await super().handle_async_request(request)
+
+    async def use() -> None:
+        async with consumer(gateway, topic, transport=Hanging()) as reading:
+            hangs.set()
+            await reading.poll(60_000)
+
+    async def cancel() -> None:
+        if joins:
+            hangs.set()
+        using = asyncio.create_task(use())
+        await asked.wait()
+        using.cancel()
+        await asyncio.wait([using], timeout=WAIT_S)
+        assert using.cancelled()
+
+    hangs, asked = asyncio.Event(), asyncio.Event()
+    asyncio.run(cancel())
 
 
 def test_it_is_used_in_one_block(gateway: RunningGateway, topic: str) -> None:
