@@ -41,6 +41,7 @@ TOPIC_FIELDS = {"topic", "topics", "topic_name", "topic_pattern"}
 PATH = {
     "broker": "1",
     "partition": "0",
+    "schema_id": "17",
     "group": "g",
     "instance": "i",
     "consumer": "i",
