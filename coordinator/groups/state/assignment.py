@@ -5,8 +5,9 @@ every partition of a subscribed topic to exactly one of its subscribers.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
+from itertools import chain
 
 from log_tables.topic_partition import TopicPartition
 
@@ -16,6 +17,10 @@ Subscriptions = Mapping[str, Collection[str]]
 Held = dict[str, list[TopicPartition]]
 """The partitions given to each subscriber, of topics with the same subscribers; last those it does not own.
 """
+Share = tuple[Held, list[TopicPartition]]
+"""The partitions of such topics that are given, and those that are still free."""
+Kind = tuple[list[str], list[str]]
+"""Members, and topics that just these subscribe to, in order."""
 
 
 def sticky(subscriptions: Subscriptions, counts: Mapping[str, int], owned: Assignment) -> Assignment:
@@ -26,22 +31,15 @@ def sticky(subscriptions: Subscriptions, counts: Mapping[str, int], owned: Assig
     as even as single moves make it, and there may be more moves than needed: a chain of moves of which none
     helps alone is not searched for.
     """
-    owner = {at: member for member in sorted(owned) for at in owned[member]}
     sizes = dict.fromkeys(sorted(subscriptions), 0)
-    kinds: list[tuple[Held, list[TopicPartition]]] = []
-    for members, topics in _alike(_eligible(subscriptions, counts)):
-        held: Held = {member: [] for member in members}
-        free: list[TopicPartition] = []
-        for topic in topics:
-            for at in (TopicPartition(topic, partition) for partition in range(counts[topic])):
-                held.get(owner.get(at, ""), free).append(at)
+    kinds = _kept(_alike(subscriptions, counts), counts, owned)
+    for held, _ in kinds:
         for member in held:
             sizes[member] += len(held[member])
-        kinds.append((held, free))
     for held, free in kinds:
         _deal(held, free, sizes)
     # Wide gaps first: a move between near members might be undone by one to a member that has far fewer.
-    gap = max(sizes.values(), default=0) + 1
+    gap = max(sizes.values(), default=0) + 1 if len(kinds) > 1 else 3
     while gap > 2:
         gap = max(2, gap * 3 // 4)
         while sum(_move(held, sizes, owned, gap) for held, _ in kinds):
@@ -53,12 +51,44 @@ def sticky(subscriptions: Subscriptions, counts: Mapping[str, int], owned: Assig
     return {member: frozenset(partitions) for member, partitions in given.items()}
 
 
-def _alike(eligible: Mapping[str, list[str]]) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Topics by their subscribers; those with few subscribers first, so that the others can even it out."""
-    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for topic in sorted(eligible):
-        found[tuple(eligible[topic])].append(topic)
-    return sorted(found.items(), key=lambda item: (len(item[0]), item[0]))
+def _alike(subscriptions: Subscriptions, counts: Mapping[str, int]) -> list[Kind]:
+    """The topics that exist by their subscribers, both in order; those with few subscribers first, so that
+    the others can even it out.
+    """
+    # Most members of a group subscribe to the same: what is looked up for all of them is looked up once.
+    alike: dict[frozenset[str], list[str]] = defaultdict(list)
+    for member in sorted(subscriptions):
+        alike[frozenset(subscriptions[member])].append(member)
+    known = [*alike.values()]
+    subscribers: dict[str, list[int]] = defaultdict(list)
+    for number, topics in enumerate(alike):
+        for topic in topics & counts.keys():
+            subscribers[topic].append(number)
+    found: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for topic in sorted(subscribers):
+        found[tuple(subscribers[topic])].append(topic)
+    kinds = [(sorted(chain(*(known[n] for n in numbers))), topics) for numbers, topics in found.items()]
+    return sorted(kinds, key=lambda kind: (len(kind[0]), kind[0]))
+
+
+def _kept(kinds: Sequence[Kind], counts: Mapping[str, int], owned: Assignment) -> list[Share]:
+    """The partitions of each kind of topics that its subscribers own, and those that none of them does."""
+    found: list[Share] = [({member: [] for member in members}, []) for members, _ in kinds]
+    held_of = {topic: held for (held, _), (_, topics) in zip(found, kinds, strict=True) for topic in topics}
+    taken: dict[str, set[int]] = {topic: set() for topic in held_of}
+    for member in sorted(owned):
+        for at in sorted(owned[member]):
+            topic, partition = at
+            held = held_of.get(topic, {})
+            if member in held and partition < counts[topic] and partition not in taken[topic]:
+                taken[topic].add(partition)
+                held[member].append(at)
+    for (_, free), (_, topics) in zip(found, kinds, strict=True):
+        for topic in topics:
+            if len(taken[topic]) < counts[topic]:
+                left = (partition for partition in range(counts[topic]) if partition not in taken[topic])
+                free += [TopicPartition(topic, partition) for partition in left]
+    return found
 
 
 def _deal(held: Held, free: list[TopicPartition], sizes: dict[str, int]) -> None:
@@ -100,13 +130,14 @@ def _move(held: Held, sizes: dict[str, int], owned: Assignment, gap: int) -> int
 def range_(subscriptions: Subscriptions, counts: Mapping[str, int], _owned: Assignment) -> Assignment:
     """Each subscriber gets a range of neighbouring partitions of each topic, in the order of member ids."""
     given: dict[str, set[TopicPartition]] = {member: set() for member in subscriptions}
-    for topic, members in _eligible(subscriptions, counts).items():
-        share, rest = divmod(counts[topic], len(members))
-        begin = 0
-        for index, member in enumerate(members):
-            end = begin + share + (index < rest)
-            given[member].update(TopicPartition(topic, partition) for partition in range(begin, end))
-            begin = end
+    for members, topics in _alike(subscriptions, counts):
+        for topic in topics:
+            share, rest = divmod(counts[topic], len(members))
+            begin = 0
+            for index, member in enumerate(members if share else members[:rest]):
+                end = begin + share + (index < rest)
+                given[member].update(TopicPartition(topic, partition) for partition in range(begin, end))
+                begin = end
     return {member: frozenset(partitions) for member, partitions in given.items()}
 
 
@@ -114,23 +145,13 @@ def round_robin(subscriptions: Subscriptions, counts: Mapping[str, int], _owned:
     """All partitions in order, dealt out to the members in turn; members without the topic are skipped."""
     given: dict[str, set[TopicPartition]] = {member: set() for member in subscriptions}
     members, turn = sorted(subscriptions), 0
-    for topic in sorted(_eligible(subscriptions, counts)):
+    for topic in sorted(topic for _, topics in _alike(subscriptions, counts) for topic in topics):
         for partition in range(counts[topic]):
             while topic not in subscriptions[members[turn]]:
                 turn = (turn + 1) % len(members)
             given[members[turn]].add(TopicPartition(topic, partition))
             turn = (turn + 1) % len(members)
     return {member: frozenset(partitions) for member, partitions in given.items()}
-
-
-def _eligible(subscriptions: Subscriptions, counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """The subscribers of each topic that exists, in order."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for member in sorted(subscriptions):
-        for topic in subscriptions[member]:
-            if topic in counts:
-                found[topic].append(member)
-    return dict(found)
 
 
 STRATEGIES: Mapping[str, Callable[[Subscriptions, Mapping[str, int], Assignment], Assignment]] = {
