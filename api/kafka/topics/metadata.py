@@ -85,24 +85,30 @@ _Key = tuple[str | None, bytes]
 """The name of a topic, or without one its id."""
 
 
+def _key(wanted: MetadataRequestTopic) -> _Key:
+    """Java names no topic by an empty text where it means one by its id."""
+    by_id = wanted.name is None or wanted.topic_id != NO_ID
+    return (None, wanted.topic_id) if by_id else (wanted.name, NO_ID)
+
+
 async def _asked(
     door: Door, client: Client, wanted: Iterable[MetadataRequestTopic], create: bool
 ) -> dict[_Key, TopicDescription | ErrorCode]:
     """Each topic that is asked for, once, or why there is none."""
     found: dict[_Key, TopicDescription | ErrorCode] = {}
     missing: dict[str, None] = {}
-    await know_ids(door.here, (each.topic_id.hex() for each in wanted if each.name is None))
+    await know_ids(door.here, (each.topic_id.hex() for each in wanted if _key(each)[0] is None))
     async for each in door.here.loop_share.each(wanted):
-        key = each.name, each.topic_id if each.name is None else NO_ID
+        key = asked, topic_id = _key(each)
         if key in found:
             continue
-        name = known_name_of(door.here, each.topic_id.hex()) if each.name is None else each.name
-        found[key] = ErrorCode.UNKNOWN_TOPIC_ID if each.name is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        name = known_name_of(door.here, topic_id.hex()) if asked is None else asked
+        found[key] = ErrorCode.UNKNOWN_TOPIC_ID if asked is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if name is None or not client.caller.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
             continue
-        code = ErrorCode.NONE if each.name is None else _unreadable(name)
+        code = ErrorCode.NONE if asked is None else _unreadable(name)
         found[key] = code or known_description(door.here, name) or ErrorCode.UNKNOWN_TOPIC_ID
-        if each.name is not None and found[key] is ErrorCode.UNKNOWN_TOPIC_ID:
+        if asked is not None and found[key] is ErrorCode.UNKNOWN_TOPIC_ID:
             missing[name] = None
     if missing:
         looked_up = await asyncio.to_thread(describe_named, door.here, missing)
