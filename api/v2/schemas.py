@@ -5,12 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
-from api.client_topics import TopicDescription, describe_topic
+from api.client_topics import listed_topic
 from api.errors import error_responses
 from api.requests.envelope import V2Response
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from log_tables.cluster.config import VALUE_FORMAT, VALUE_SCHEMAS
+from log_tables.cluster.topic import Topic
 from log_tables.columns.proposed import SchemaCheck, checked, proposed
 from log_tables.columns.record_columns import resolved
 from log_tables.errors import InvalidArgument, NotFound
@@ -77,7 +78,7 @@ def get_schema(
     """The schema with all that it refers to. Whoever may describe the topic may read the schemas of the place
     that its setting `value.columns.schemas` names.
     """
-    registry = _registry(here, describe_topic(here, topic))
+    registry = _registry(here, listed_topic(here, topic))
     wanted = int(schema_id) if schema_id.isdecimal() and len(schema_id) <= _ID_DIGITS else schema_id.lower()
     if registry.known(wanted) is None:
         registry.look_up([wanted])
@@ -105,7 +106,7 @@ def get_subject(
     version: Annotated[int | None, Query(description="The version; the latest unless given.", ge=1)] = None,
 ) -> SubjectView:
     """A version of a subject, the columns that it proposes, and how its values fit the declared ones."""
-    described = describe_topic(here, topic)
+    described = listed_topic(here, topic)
     registry, name = _registry(here, described), subject or f"{described.name}-value"
     found = registry.registered(name, version)
     if found is None:
@@ -121,7 +122,7 @@ def get_subject(
 _SUBJECTS_SHOWN = 20
 
 
-def _subject(described: TopicDescription, registry: Registry, found: Registered) -> SubjectView:
+def _subject(described: Topic, registry: Registry, found: Registered) -> SubjectView:
     """Raises InvalidSchema."""
     schema = registry.schema_of(found)
     declared = described.config.columns
@@ -141,7 +142,7 @@ def _subject(described: TopicDescription, registry: Registry, found: Registered)
     )
 
 
-def check_schema(schema: Schema, described: TopicDescription) -> SchemaCheck:
+def check_schema(schema: Schema, described: Topic) -> SchemaCheck:
     """How values of `schema` fit the columns of a topic, whatever its format is. Raises InvalidSchema."""
     decoder = decoder_of(schema, (0,) if schema.kind is SchemaKind.PROTOBUF else ())
     if not isinstance(decoder, Decoder):
@@ -150,7 +151,7 @@ def check_schema(schema: Schema, described: TopicDescription) -> SchemaCheck:
     return checked(schema, declared, resolved(declared, decoder))
 
 
-def _registry(here: Here, described: TopicDescription) -> Registry:
+def _registry(here: Here, described: Topic) -> Registry:
     """Where a topic has its schemas. Raises InvalidArgument without a place."""
     source = described.config.schema_source
     found = here.cluster.schema_sources.registry(source)

@@ -62,6 +62,7 @@ class World:
             "cluster_id": gateway.cluster.rsplit("/", 1)[1],
             "topic": topic,
             "partition": "0",
+            "schema_id": "17",
             "group": topic,
             "instance": "reader",
             "consumer": "reader",

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from lakelog.cli import completion
@@ -139,6 +138,8 @@ def _encoder(client: "Client", topic: str, schema: str | None, of_text: bool) ->
     """
     if schema is None:
         return None
+    import msgspec
+
     from log_tables.schemas.encoder import encoded
     from log_tables.schemas.schema import Unencodable
 

@@ -181,7 +181,7 @@ def test_no_route_gets_at_an_internal_topic(world: World, app: FastAPI) -> None:
             if "{group}" in route:
                 world.ready(route, topic)
             control = world.send(request, topic if request.place != "topic_name" else f"{topic}-{tried}")
-            if request.place not in NEVER_THERE:
+            if request.place not in NEVER_THERE and "/schemas" not in route:  # the topic has none
                 assert control.is_success, f"{request} of an ordinary topic: {control.text}"
             names = [*INTERNAL]
             if request.place == "path":
