@@ -83,6 +83,24 @@ class ForeignOrigin(errors.InvalidRequest):
     code = "foreign_origin"
 
 
+class KeySchemaMissing(errors.InvalidRequest):
+    """Keys are sent in a format with schemas, and no schema is named."""
+
+    code = "key_schema_missing"
+
+
+class ValueSchemaMissing(errors.InvalidRequest):
+    """Values are sent in a format with schemas, and no schema is named."""
+
+    code = "value_schema_missing"
+
+
+class InvalidSchemaNamed(errors.InvalidRecord):
+    """The schema that a request names is not known, is not registered, or cannot be used."""
+
+    code = "invalid_schema"
+
+
 class NotJson(errors.InvalidRequest):
     """A stored key or value is not JSON, and the client asked for JSON."""
 
@@ -103,7 +121,10 @@ _OF_HTTP: Mapping[type[LakelogError], int] = {
     FormatMismatch: 40601,
     ForeignHost: 421,
     ForeignOrigin: 403,
+    KeySchemaMissing: 42201,
+    ValueSchemaMissing: 42202,
     NotJson: 42203,
+    InvalidSchemaNamed: 42205,
 }
 
 STATUS_AND_CODE: Mapping[type[LakelogError], tuple[int, int]] = {

@@ -8,15 +8,33 @@ from starlette.requests import Request
 
 from api.errors import FormatMismatch, UnsupportedMediaType
 from log_tables.limits import ACCEPT_RANGES_MAX
+from log_tables.schemas.schema import SchemaKind
 
 
 class Format(Enum):
-    """How keys and values stand in a body: JSON texts, base64 strings, UTF-8 strings, Arrow columns."""
+    """How keys and values stand in a body: JSON texts, base64 strings, UTF-8 strings, Arrow columns, or the
+    JSON that stands for values of schemas.
+    """
 
     JSON = "application/vnd.kafka.json.v2+json"
     BINARY = "application/vnd.kafka.binary.v2+json"
     TEXT = "application/vnd.kafka.text.v2+json"
     ARROW = "application/vnd.apache.arrow.stream"
+    AVRO = "application/vnd.kafka.avro.v2+json"
+    PROTOBUF = "application/vnd.kafka.protobuf.v2+json"
+    JSONSCHEMA = "application/vnd.kafka.jsonschema.v2+json"
+
+    @property
+    def kind(self) -> SchemaKind | None:
+        """The language of its schemas; None: it has none."""
+        return _KINDS.get(self)
+
+
+_KINDS = {
+    Format.AVRO: SchemaKind.AVRO,
+    Format.PROTOBUF: SchemaKind.PROTOBUF,
+    Format.JSONSCHEMA: SchemaKind.JSON,
+}
 
 
 EVENT_STREAM = "text/event-stream"
@@ -27,7 +45,8 @@ _VERSIONS = (".v2", ".v1", "")
 
 _NAMED = {
     f"application/vnd.kafka.{form.name.lower()}{version}+json": form
-    for form in (Format.JSON, Format.BINARY, Format.TEXT)
+    for form in Format
+    if form is not Format.ARROW
     for version in _VERSIONS
 } | {
     # The REST Proxy's own default, where only its envelope is named.

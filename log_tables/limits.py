@@ -537,6 +537,9 @@ SAME_SCHEMA_MIN = 32
 
 SCHEMA_TEXT_MAX_CHARS = 1_048_576
 PROTO_COMPILE_MAX_S = 20.0
+NAMED_SCHEMAS_MAX = 20
+"""Schemas that one produce request names."""
+
 WANTED_SCHEMAS_MAX = 100
 """Ids of schemas that are not known, which a refusal waits for."""
 

@@ -1,15 +1,16 @@
 """Produce: POST records to a topic or one of its partitions, as JSON, base64, text or Arrow."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
+from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.access_log import CONTEXT
-from api.client_topics import topic_to_write
-from api.errors import error_responses
+from api.client_topics import refreshed_topic, topic_to_write
+from api.errors import UnsupportedMediaType, error_responses
 from api.gateway import Gateway
 from api.media import Format, content_format
 from api.requests.appending import ProduceRequest, append, refuse_if_all_failed
@@ -28,13 +29,16 @@ from api.v2.produce_answer import (
 )
 from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, sent_records
-from api.wire.json_bounds import IN_LIST_DEPTH, decoded_within
-from api.wire.offload import INLINE_MAX_ROWS, decoded, maybe_in_thread
-from api.wire.room import batch_in, hold, settle
-from api.wire.v2 import decode_records
+from api.wire.json_bounds import IN_LIST_DEPTH, decoded_within, decoding_cost
+from api.wire.named_schemas import NamedSchemas, no_place
+from api.wire.offload import INLINE_MAX_ROWS, computed, decoded, maybe_in_thread
+from api.wire.room import batch_in, besides, hold, settle
+from api.wire.v2 import NO_IDS, JsonRecord, SchemasOf, decode_body, decode_records, schemas_named
+from api.wire.v2 import sent_records as records_sent
 from ingest.buffer import Room
 from ingest.writer import Appended
 from log_tables.cluster.route import SentRecords
+from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument
 from log_tables.limits import HTTP_PRODUCER_ID_MAX, PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS
 from log_tables.partition.partition import ProducerStamp
@@ -100,21 +104,26 @@ async def _produce(
     expected: int | None = None,
 ) -> Response:
     begin = here.clock.monotonic()
-    acks, form = acks_of(acks_name), content_format(content_type(request.scope))
+    acks, form, ids = acks_of(acks_name), content_format(content_type(request.scope)), NO_IDS
     topic = await topic_to_write(here, name)
     with room_of(here, request) as room:
         size = room.size_bytes
         context = request.scope.get(CONTEXT)
         wanted = ProduceRequest(here, room, acks, partition, stamp, expected, context=context)
-        decode = partial(_decode, form=form, room=room, now_us=here.clock.now_us())
         # Nothing here refers to the body and its records while they wait.
-        result = await append(topic, await decoded(take_body(request), form, decode), wanted)
+        if form.kind is None:
+            decode = partial(_decode, form=form, room=room, now_us=here.clock.now_us())
+            result = await append(topic, await decoded(take_body(request), form, decode), wanted)
+        else:
+            records, schemas = await _with_schemas(here, request, topic, form, room)
+            encode = partial(_encoded, records, form, schemas, room, here.clock.now_us())
+            result, ids = await append(topic, await computed(encode), wanted), schemas.ids
     batches, outcomes = result.batches, result.outcomes
     refuse_if_all_failed(outcomes)
-    records = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
-    here.metrics.topic(name).produced(records, size, here.clock.monotonic() - begin)
-    encode = offsets_by_partition if form is Format.ARROW else offsets_by_record
-    answer = await maybe_in_thread(records > INLINE_MAX_ROWS, lambda: encode(batches, outcomes))
+    count = sum(outcome.count for outcome in outcomes if isinstance(outcome, Appended))
+    here.metrics.topic(name).produced(count, size, here.clock.monotonic() - begin)
+    answered = offsets_by_partition if form is Format.ARROW else partial(offsets_by_record, ids=ids)
+    answer = await maybe_in_thread(count > INLINE_MAX_ROWS, lambda: answered(batches, outcomes))
     return HotResponse(answer, ANSWER_HEADERS[acks])
 
 
@@ -124,6 +133,41 @@ def _decode(body: bytes, form: Format, room: Room, now_us: int) -> SentRecords:
         return decoded_within(room, body, IN_LIST_DEPTH, decode, _size_bytes, form)
     sent = sent_records(decode_stream(body, partial(hold, room)), now_us)
     settle(room, batch_in(body, as_batch(sent.records)))
+    return sent
+
+
+async def _with_schemas(
+    here: Gateway, request: Request, topic: Topic, form: Format, room: Room
+) -> tuple[list[JsonRecord], SchemasOf]:
+    """The records of a body whose JSON stands for values of schemas, and these. `room` holds both.
+
+    Raises UnsupportedMediaType for a topic without a place of schemas, and what `decode_body` and
+    `NamedSchemas` raise.
+    """
+    if no_place(topic) is not None:
+        topic = await refreshed_topic(here, topic)
+        reason = no_place(topic)
+        if reason is not None:
+            raise UnsupportedMediaType(f"{form.value} is not taken: {reason}")
+    body = await decoded(take_body(request), form, partial(_parsed, form=form, room=room))
+    names = schemas_named(body, form, topic.name)
+    schemas = NamedSchemas(topic, here.cluster.schema_sources.registry(topic.config.schema_source))
+    if any(name is not None and schemas.of(name) is None for name in names):
+        await run_in_threadpool(schemas.look_up)
+    keys, values = (None if name is None else schemas.of(name) for name in names)
+    return body.records, SchemasOf(keys, values, besides(room))
+
+
+def _parsed(body: bytes, form: Format, room: Room) -> Any:
+    hold(room, len(body) + decoding_cost(body, IN_LIST_DEPTH, form))
+    return decode_body(body, form)
+
+
+def _encoded(
+    records: list[JsonRecord], form: Format, schemas: SchemasOf, room: Room, now_us: int
+) -> SentRecords:
+    sent = records_sent(records, form, now_us, schemas)
+    settle(room, _size_bytes(sent))
     return sent
 
 

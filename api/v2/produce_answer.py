@@ -8,7 +8,7 @@ from starlette.types import Scope
 
 from api.requests.appending import record_result
 from api.requests.envelope import V2_MEDIA_TYPE
-from api.wire.v2 import encode_offsets, record_texts
+from api.wire.v2 import NO_IDS, SchemaIds, encode_offsets, record_texts
 from ingest.writer import Acks, AppendOutcome
 from log_tables.cluster.route import PartitionBatch
 from log_tables.errors import InvalidArgument
@@ -49,19 +49,23 @@ def acks_of(name: str) -> Acks:
         raise InvalidArgument(f"acks={name[:40]!r} is not known; use 0, 1 or all") from None
 
 
-def offsets_by_record(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) -> bytes:
-    """The answer with a placement for each record."""
+def offsets_by_record(
+    batches: list[PartitionBatch],
+    outcomes: list[AppendOutcome],
+    ids: SchemaIds = NO_IDS,
+) -> bytes:
+    """The answer with a placement for each record, and the ids of the schemas of keys and values."""
     parts = [
         record_texts(record_result(batch.partition, outcome, 0), count_of(batch.records))
         for batch, outcome in zip(batches, outcomes, strict=True)
     ]
     if len(parts) == 1:
-        return encode_offsets(parts[0])
+        return encode_offsets(parts[0], ids)
     texts = [""] * sum(map(len, parts))
     for batch, own in zip(batches, parts, strict=True):
         for index, text in zip(batch.positions(), own, strict=True):
             texts[index] = text
-    return encode_offsets(texts)
+    return encode_offsets(texts, ids)
 
 
 def offsets_by_partition(batches: list[PartitionBatch], outcomes: list[AppendOutcome]) -> bytes:

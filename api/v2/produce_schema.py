@@ -29,8 +29,8 @@ class Produced(BaseModel):
     """One entry for each record, in request order."""
 
     offsets: list[Placement]
-    key_schema_id: None
-    value_schema_id: None
+    key_schema_id: int | None = Field(description="Of formats with schemas.")
+    value_schema_id: int | None
 
 
 def _records(shape: dict[str, Any], **more: dict[str, Any]) -> dict[str, Any]:
@@ -57,12 +57,23 @@ def _records(shape: dict[str, Any], **more: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "required": ["records"], "properties": {"records": records}}
 
 
+_SCHEMA_ID = {"type": ["integer", "null"], "description": "The id of a schema of the topic's registry."}
+_SCHEMA = {"type": ["string", "null"], "description": "A schema that the registry has, instead of its id."}
+_OF_SCHEMAS = _records(_SHAPES[Format.JSON])
+_OF_SCHEMAS["properties"] |= {
+    "key_schema_id": _SCHEMA_ID,
+    "key_schema": _SCHEMA,
+    "value_schema_id": _SCHEMA_ID,
+    "value_schema": _SCHEMA,
+}
+
 PRODUCE_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
             **{form.value: {"schema": _records(shape)} for form, shape in _SHAPES.items()},
             "application/json": {"schema": _records(_SHAPES[Format.JSON])},
+            **{form.value: {"schema": _OF_SCHEMAS} for form in Format if form.kind is not None},
             Format.ARROW.value: {
                 "schema": {
                     "type": "string",

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.client_topics import is_current, look_up_wanted, topic_to_write
-from api.errors import error_responses
+from api.errors import UnsupportedMediaType, error_responses
 from api.gateway import Gateway
 from api.media import Format, content_format
 from api.requests.access import caller_of, check_each
@@ -108,6 +108,10 @@ async def transact(request: Request, group: GroupName, retry_key: _RetryKey = ""
 
 async def _transact(request: Request, group_id: str, member_id: str | None, key: str) -> Response:
     here, form = gateway(request), content_format(content_type(request.scope))
+    if form.kind is not None:
+        raise UnsupportedMediaType(
+            f"a transaction takes no {form.value}; send values that are encoded as binary or Arrow"
+        )
     check_retry_key(key)
     with room_of(here, request).detach() as room:  # given back before the wait for the result
         body = take_body(request)

@@ -41,6 +41,12 @@ def settle(room: Room, size_bytes: int) -> None:
     room.settle(size_bytes)
 
 
+def besides(room: Room) -> Reserve:
+    """Told what is made besides all that `room` holds now."""
+    held = room.size_bytes
+    return lambda size_bytes: hold(room, held + size_bytes)
+
+
 def batch_in(body: bytes, batch: pa.RecordBatch) -> int:
     """The bytes that `batch` keeps in memory: those of its own buffers, and `body` if one stands in it."""
     begin = pa.py_buffer(body).address

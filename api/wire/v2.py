@@ -1,14 +1,17 @@
 """v2 produce: the body of each embedded format to rows, and the answer to JSON. Pure, and hot."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 
-from api.errors import MalformedBody
+from api.errors import KeySchemaMissing, MalformedBody, ValueSchemaMissing
 from api.media import Format
 from api.wire.json_bounds import DEEP_MIN_BYTES, check_depth, check_utf8, too_deep
 from api.wire.long_lists import LongListsDecoder, free
+from api.wire.named_schemas import FoundSchema, NamedSchema, encoded_values
+from api.wire.room import Reserve
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
@@ -56,7 +59,9 @@ class TextRecord(_Common):
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Fields that the REST Proxy has besides the records, for formats with schemas; ignored in the others."""
+    """Names of schemas besides the records, for formats with schemas; ignored in the others, as in the REST
+    Proxy.
+    """
 
     key_schema: str | None = None
     key_schema_id: int | None = None
@@ -80,6 +85,7 @@ _DECODERS: dict[Format, LongListsDecoder[Any]] = {
     Format.JSON: LongListsDecoder(_JsonBody),
     Format.BINARY: LongListsDecoder(_BinaryBody),
     Format.TEXT: LongListsDecoder(_TextBody),
+    **dict.fromkeys((Format.AVRO, Format.PROTOBUF, Format.JSONSCHEMA), LongListsDecoder(_JsonBody)),
 }
 _NULLS = (b"", b"null")
 
@@ -89,9 +95,14 @@ def decode_records(body: bytes, form: Format, now_us: int) -> SentRecords:
 
     Raises MalformedBody, InvalidRecord, which name what is wrong and where.
     """
+    return sent_records(decode_body(body, form).records, form, now_us)
+
+
+def decode_body(body: bytes, form: Format) -> Any:
+    """A produce body: its `records`, and the names of their schemas. Raises as `decode_records`."""
     check_utf8(body)
     try:
-        records: list[Any] = _DECODERS[form].decode(body).records
+        found = _DECODERS[form].decode(body)
     except msgspec.ValidationError as error:
         raise InvalidRecord(
             f"a record does not fit {form.value}: {error}; fix it, or name its format in Content-Type"
@@ -100,14 +111,72 @@ def decode_records(body: bytes, form: Format, now_us: int) -> SentRecords:
         raise too_deep() from None
     except msgspec.DecodeError as error:
         raise MalformedBody(f"the body is not JSON: {error}; send valid JSON") from None
-    if not records:
+    if not found.records:
         raise InvalidRecord("there are no records; send at least one")
-    return sent_records(records, form, now_us)
+    return found
 
 
-def sent_records(records: list[Any], form: Format, now_us: int) -> SentRecords:
-    """Records as one of the formats decodes them; the list is empty then. Raises InvalidRecord,
-    MalformedBody.
+def schemas_named(body: Any, form: Format, topic: str) -> tuple[NamedSchema | None, NamedSchema | None]:
+    """How a produce body names the schema of its keys, and that of its values. Raises InvalidRecord."""
+    return (
+        _named(form, f"{topic}-key", "key", body.key_schema_id, body.key_schema),
+        _named(form, f"{topic}-value", "value", body.value_schema_id, body.value_schema),
+    )
+
+
+def _named(
+    form: Format, subject: str, of: str, schema_id: int | None, text: str | None
+) -> NamedSchema | None:
+    if schema_id is not None and text is not None:
+        raise InvalidRecord(f"{of}_schema and {of}_schema_id both name the schema; send one of them")
+    if schema_id is None and text is None:
+        return None
+    return NamedSchema(subject, form.kind, schema_id, text)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemasOf:
+    """The schemas of the keys and of the values of a request; None where none is named.
+
+    `reserve` is told what is made besides the body, before it is made.
+    """
+
+    keys: FoundSchema | None
+    values: FoundSchema | None
+    reserve: Reserve
+
+    @property
+    def ids(self) -> "SchemaIds":
+        """The ids of both, for the answer."""
+        return self.keys and self.keys.schema_id, self.values and self.values.schema_id
+
+    def encoded_keys(self, texts: list[bytes | None]) -> list[bytes | None]:
+        """Raises KeySchemaMissing, and what `encoded_values` raises."""
+        if self.keys is not None:
+            return encoded_values(texts, self.keys, "key", self.reserve)
+        if unless_all_none(texts) is None:
+            return texts
+        raise KeySchemaMissing(
+            "the records have keys, and no schema of them; send key_schema_id or key_schema"
+        )
+
+    def encoded_values(self, texts: list[bytes | None]) -> list[bytes | None]:
+        """Raises ValueSchemaMissing, and what `encoded_values` raises."""
+        if self.values is not None:
+            return encoded_values(texts, self.values, "value", self.reserve)
+        if unless_all_none(texts) is None:
+            return texts
+        raise ValueSchemaMissing(
+            "the records have values, and no schema of them; send value_schema_id or value_schema"
+        )
+
+
+def sent_records(
+    records: list[Any], form: Format, now_us: int, schemas: SchemasOf | None = None
+) -> SentRecords:
+    """Records as one of the formats decodes them; the list is empty then. Formats with schemas need theirs.
+
+    Raises InvalidRecord, MalformedBody, and what `SchemasOf` raises.
     """
     values = [record.value for record in records]
     keys = [record.key for record in records]
@@ -115,11 +184,13 @@ def sent_records(records: list[Any], form: Format, now_us: int) -> SentRecords:
     headers = _headers([record.headers for record in records])
     partitions = unless_all_none([record.partition for record in records])
     free(records)
-    if form is Format.JSON:
+    if form is Format.JSON or form.kind is not None:
         values = _json_texts(values)
         keys = _json_texts(keys)
     elif form is Format.TEXT:
         values, keys = _utf8(values), _utf8(keys)
+    if schemas is not None:
+        keys, values = schemas.encoded_keys(keys), schemas.encoded_values(values)
     rows = Rows(values, times, unless_all_none(keys), headers)
     return SentRecords(rows_or_batch(rows), partitions)
 
@@ -167,12 +238,16 @@ def record_texts(first: RecordResult, count: int) -> list[str]:
     return [f"{before}{number}{after}" for number in range(offset, offset + count)]
 
 
-def encode_offsets(texts: Sequence[str]) -> bytes:
+SchemaIds = tuple[int | None, int | None]
+"""Of the schema of keys, and of the schema of values."""
+
+NO_IDS: SchemaIds = (None, None)
+
+
+def encode_offsets(texts: Sequence[str], ids: SchemaIds = NO_IDS) -> bytes:
     """The answer, of the texts of all records in request order."""
-    return f'{{"offsets":[{",".join(texts)}],{_SCHEMA_IDS}}}'.encode()
-
-
-_SCHEMA_IDS = '"key_schema_id":null,"value_schema_id":null'
+    named = f'"key_schema_id":{_null(ids[0])},"value_schema_id":{_null(ids[1])}'
+    return f'{{"offsets":[{",".join(texts)}],{named}}}'.encode()
 
 
 def _null(number: int | None) -> str:

@@ -34,9 +34,12 @@ def encoder_of(schema: Schema, of_avro: bool = False, message: tuple[int, ...] =
         return str(invalid)
 
 
-def encoded(text: bytes, schema_id: int, schema: Schema) -> bytes:
-    """The value that JSON in UTF-8 stands for, behind the prefix of its schema. Raises Unencodable."""
-    encode = encoder_of(schema)
+def encoded(text: bytes, schema_id: int, schema: Schema, of_avro: bool = False) -> bytes:
+    """The value that JSON in UTF-8 stands for, behind the prefix of its schema. Raises Unencodable.
+
+    The JSON is as `encoder_of` has it.
+    """
+    encode = encoder_of(schema, of_avro)
     if isinstance(encode, str):
         raise Unencodable(f"has schema {schema_id}, which cannot be used: {encode}")
     try:

@@ -1,10 +1,13 @@
 """The records of a schema registry, as Confluent's and Karapace's write them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
+from tests.kit.gateway import RunningGateway
+from tests.kit.produce import BINARY
 
 NOOP = Record(None, b'{"keytype":"NOOP","magic":0}')
 
@@ -51,6 +54,19 @@ def put_records(partition: Partition, records: Sequence[Record]) -> None:
     if not partition.leading:
         partition.claim("http://registry")
     partition.append([AppendRequest(input_batch(records, 1_000_000))])
+
+
+def send_records(gateway: RunningGateway, topic: str, records: Iterable[Record]) -> None:
+    """Append records of bytes over HTTP."""
+    rows = [
+        {
+            name: None if data is None else b64encode(data).decode()
+            for name, data in (("key", record.key), ("value", record.value))
+        }
+        for record in records
+    ]
+    answer = gateway.client.post(f"/topics/{topic}", json={"records": rows}, headers={"Content-Type": BINARY})
+    assert answer.status_code == 200, answer.text
 
 
 def _key(keytype: str, magic: int, **fields: object) -> bytes:

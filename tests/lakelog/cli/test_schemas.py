@@ -1,7 +1,6 @@
 """Commands that read and write values by the schemas of a registry, whose topic the gateway follows."""
 
 import json
-from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ from log_tables.schemas.framing import prefixed
 from tests.kit.avro_values import written
 from tests.kit.cli import FAILED, USAGE, Run, lines, printed, wrong
 from tests.kit.gateway import RunningGateway
-from tests.kit.produce import BINARY
 from tests.kit.proto_values import FLIGHT as PROTO
-from tests.kit.registry_records import registers
+from tests.kit.registry_records import registers, send_records
 
 FLIGHT: dict[str, Any] = {
     "type": "record",
@@ -37,20 +35,8 @@ def registry(gateway: RunningGateway) -> str:
         registers("cli-json-value", 1, 20, '{"type": "object"}', schemaType="JSON"),
         registers("keys", 1, 21, '"string"'),
     ):
-        put(gateway, SOURCE, record)
+        send_records(gateway, SOURCE, [record])
     return f"topic:{SOURCE}"
-
-
-def put(gateway: RunningGateway, topic: str, record: Record) -> None:
-    """Append a record of bytes."""
-    encoded = {
-        name: None if data is None else b64encode(data).decode()
-        for name, data in (("key", record.key), ("value", record.value))
-    }
-    answer = gateway.client.post(
-        f"/topics/{topic}", json={"records": [encoded]}, headers={"Content-Type": BINARY}
-    )
-    assert answer.status_code == 200, answer.text
 
 
 def made(run: Run, topic: str, *configs: str) -> None:
@@ -114,7 +100,7 @@ def test_what_cannot_be_written_or_printed_says_why(run: Run, registry: str, gat
         (USAGE, "cli-avro-value:9", b"{}", "with a version 9"),
     ):
         wrong(run("produce", "cli-wrong", "--value-schema", schema, stdin=row), code, why)
-    put(gateway, "cli-wrong", Record(prefixed(77, b"")))
+    send_records(gateway, "cli-wrong", [Record(prefixed(77, b""))])
     unknown = run("consume", "cli-wrong", "--value-format", "avro")
     wrong(unknown, USAGE, "schema 77 is not known; use --value-format")
     made(run, "cli-nowhere")
