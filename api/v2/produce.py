@@ -152,7 +152,10 @@ async def _with_schemas(
     body = await decoded(take_body(request), form, partial(_parsed, form=form, room=room))
     names = schemas_named(body, form, topic.name)
     schemas = NamedSchemas(topic, here.cluster.schema_sources.registry(topic.config.schema_source))
-    if any(name is not None and schemas.of(name) is None for name in names):
+    for name in names:
+        if name is not None:
+            schemas.of(name)
+    if schemas.wanted:
         await run_in_threadpool(schemas.look_up)
     keys, values = (None if name is None else schemas.of(name) for name in names)
     return body.records, SchemasOf(keys, values, besides(room))

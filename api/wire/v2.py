@@ -148,7 +148,8 @@ class SchemasOf:
     @property
     def ids(self) -> "SchemaIds":
         """The ids of both, for the answer."""
-        return self.keys and self.keys.schema_id, self.values and self.values.schema_id
+        keys, values = self.keys, self.values
+        return None if keys is None else keys.schema_id, None if values is None else values.schema_id
 
     def encoded_keys(self, texts: list[bytes | None]) -> list[bytes | None]:
         """Raises KeySchemaMissing, and what `encoded_values` raises."""
