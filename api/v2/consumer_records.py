@@ -13,6 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from api.client_topics import known_topic_to_read
 from api.errors import FormatMismatch, NotJson, error_responses
 from api.gateway import Gateway
 from api.media import Format, accepts
@@ -21,7 +22,7 @@ from api.requests.group_route import GroupRoute
 from api.requests.route_gateway import gateway
 from api.v2.consumer_schema import FORMATS, GroupName, InstanceName
 from api.wire.arrow import encode_stream, with_topic_partition
-from api.wire.records import FetchedRecord, json_records
+from api.wire.records import FetchedRecord, decodings_of, json_records
 from coordinator.groups.sessions.consumer_session import ConsumerSession, PlannedRead, PollResult
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import Damaged, InvalidArgument
@@ -128,15 +129,16 @@ def _json_rows(
     """The rows of the answer, and the next offset of each partition."""
     rows: list[str] = []
     following: dict[TopicPartition, int] = {}
-    unshown: NotJson | Damaged | None = None
+    unshown: NotJson | FormatMismatch | Damaged | None = None
     size = 0
     for reading in reads:
         begin = here.clock.monotonic()
         try:
+            decodings = decodings_of(known_topic_to_read(here, reading.at.topic), form)
             made, following[reading.at] = json_records(
-                reading.at, reading.partition, reading.plan, form, limit - size, is_first=not rows
+                reading.at, reading.partition, reading.plan, form, limit - size, not rows, decodings
             )
-        except (NotJson, Damaged) as error:
+        except (NotJson, FormatMismatch, Damaged) as error:
             unshown = unshown or error
             continue
         length = sum(map(len, made))

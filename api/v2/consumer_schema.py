@@ -62,7 +62,8 @@ class NewConsumer(BaseModel):
     name: str | None = Field(None, description="Its name in URLs; generated if absent.")
     id: str | None = Field(None, description="The same; takes precedence over `name`.")
     format: Annotated[str, BeforeValidator(_lower)] = Field(
-        "binary", description="The format of keys and values: binary, json, text or arrow."
+        "binary",
+        description="The format of keys and values: binary, json, text, arrow, avro, protobuf or jsonschema.",
     )
     reset: Annotated[str, BeforeValidator(_lower)] = Field(
         "latest",

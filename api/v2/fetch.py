@@ -20,7 +20,7 @@ from api.requests.route_gateway import gateway
 from api.scalars import decimal
 from api.v2.event_stream import Tail, event_format, event_response, stored_keys, wait_for_records
 from api.wire.arrow import encode_stream
-from api.wire.records import FetchedRecord, json_records
+from api.wire.records import Decodings, FetchedRecord, decodings_of, json_records
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.topic import Topic
 from log_tables.errors import InvalidArgument, InvalidOffset
@@ -57,7 +57,8 @@ async def fetch(
     header `Last-Event-ID` is the offset after which it begins.
 
     The answer has at least one record if there is one, even if it is larger than `max_bytes`. A JSON answer
-    ends before a record that is not JSON; if that is the first record, the answer is 42203.
+    ends before a record that is not JSON, and in a format with schemas before one that cannot be decoded; if
+    that is the first record, the answer is 42203.
     """
     here = gateway(request)
     if wants_events(request):
@@ -75,6 +76,7 @@ async def fetch(
     limit = min(max_bytes or here.settings.fetch_max_bytes, here.settings.fetch_max_bytes)
 
     async def answer(named: Topic) -> Response:
+        decodings = decodings_of(named, form)
         found = await _open(named, partition)
         start = _start(found, offset)
         if start > found.high_watermark:
@@ -89,7 +91,7 @@ async def fetch(
         plan = found.plan_read(start, limit, READ_SEGMENTS_MAX)
         if form is Format.ARROW:
             return await _arrow_answer(here, topic, found, plan)
-        return await _json_answer(here, (topic, partition), found, plan, form)
+        return await _json_answer(here, (topic, partition), found, plan, form, decodings)
 
     return await with_topic_to_read(here, topic, answer)
 
@@ -187,11 +189,18 @@ async def _arrow_answer(here: Gateway, topic: str, partition: PartitionReader, p
 
 
 async def _json_answer(
-    here: Gateway, place: tuple[str, int], partition: PartitionReader, plan: ReadPlan, form: Format
+    here: Gateway,
+    place: tuple[str, int],
+    partition: PartitionReader,
+    plan: ReadPlan,
+    form: Format,
+    decodings: Decodings | None,
 ) -> Response:
     begin = here.clock.monotonic()
     limit = here.settings.fetch_json_max_bytes
-    rows, following = await run_in_threadpool(json_records, place, partition, plan, form, limit)
+    rows, following = await run_in_threadpool(
+        json_records, place, partition, plan, form, limit, decodings=decodings
+    )
     body = f"[{','.join(rows)}]".encode()
     here.metrics.topic(place[0]).fetched(len(rows), len(body), here.clock.monotonic() - begin)
     return Response(body, media_type=form.value, headers=_headers(plan, following))

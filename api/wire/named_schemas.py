@@ -59,12 +59,17 @@ def no_place(topic: Topic) -> str | None:
             f"values of topic {topic.name!r} have no ids of schemas, but all the one of {VALUE_SCHEMA}; "
             f"send them encoded, as binary, or set {VALUE_SCHEMAS} instead"
         )
-    if not topic.config.schema_source:
-        return (
-            f"topic {topic.name!r} has no place of schemas; set {VALUE_SCHEMAS} to topic:NAME, the URL of a "
-            f"registry or files, and {VALUE_FORMAT} to how values are encoded"
-        )
-    return None
+    return no_source(topic)
+
+
+def no_source(topic: Topic) -> str | None:
+    """Why the schemas that values of `topic` name are nowhere; None if they have a place."""
+    if topic.config.schema_source:
+        return None
+    return (
+        f"topic {topic.name!r} has no place of schemas; set {VALUE_SCHEMAS} to topic:NAME, the URL of a "
+        f"registry or files, and {VALUE_FORMAT} to how values are encoded"
+    )
 
 
 class NamedSchemas:

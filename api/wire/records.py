@@ -2,7 +2,8 @@
 
 from binascii import b2a_base64
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -12,12 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
-from api.errors import NotJson
+from api.errors import FormatMismatch, NotJson
 from api.media import Format
+from api.wire.named_schemas import no_source
+from log_tables.cluster.topic import Topic
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.partition.reader import PartitionReader
 from log_tables.record import int64s
+from log_tables.schemas.decoded import Encoding
+from log_tables.schemas.decoded import Format as ValueFormat
+from log_tables.schemas.decoding import Decoding, key_decoding
 
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 _raw = msgspec.json.Decoder(msgspec.Raw)
@@ -26,11 +32,14 @@ JSON_RECORDS_AT_ONCE = 8_192
 """Rows turned to JSON at a time, between two looks at the size."""
 
 
-def encode_rows(batch: pa.RecordBatch, topic: str, partition: int, form: Format) -> list[str]:
-    """Each row of a RECORD_SCHEMA batch as a JSON object.
+def encode_rows(
+    batch: pa.RecordBatch, topic: str, partition: int, form: Format, reason: str | None = None
+) -> list[str]:
+    """Each row of a RECORD_SCHEMA batch as a JSON object. For formats with schemas its keys and values are
+    their JSON.
 
     Stops before the first row that the format cannot show (not JSON, not UTF-8); raises NotJson, which
-    names the offset, when that is the very first.
+    names the offset, when that is the very first. `reason` says why that may be.
     """
     texts = _COLUMN_TEXTS[form]
     keys, values = texts(batch.column(KEY)), texts(batch.column(VALUE))
@@ -38,8 +47,8 @@ def encode_rows(batch: pa.RecordBatch, topic: str, partition: int, form: Format)
     if count == 0:
         raise NotJson(
             f"the record at offset {batch.column(OFFSET)[0].as_py()} of topic {topic!r}, partition "
-            f"{partition}, cannot "
-            f"be shown as {form.value}; fetch it as {Format.BINARY.value}"
+            f"{partition}, cannot be shown as {form.value}{f': {reason}' if reason else ''}; fetch it as "
+            f"{Format.BINARY.value}"
         )
     head = f'{{"topic":{msgspec.json.encode(topic).decode()},"key":'
     middle = f',"partition":{partition},"offset":'
@@ -120,7 +129,49 @@ _COLUMN_TEXTS: dict[Format, Callable[[pa.Array], Sequence[str]]] = {
     Format.JSON: _json_texts,
     Format.BINARY: _base64_texts,
     Format.TEXT: _utf8_texts,
+    **dict.fromkeys((Format.AVRO, Format.PROTOBUF, Format.JSONSCHEMA), _json_texts),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Decodings:
+    """How the keys and values of one topic become JSON, in a format with schemas. Blocking."""
+
+    keys: Decoding
+    values: Decoding
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, str | None]]:
+        """Rows in order, some at a time, with JSON for keys and values, and why the first has none."""
+        for rows, values, why_values in self.values.slices(batch, VALUE):
+            start = 0
+            for part, keys, why_keys in self.keys.slices(rows, KEY):
+                own, key_reason = values.slice(start, part.num_rows), why_keys[0].as_py()
+                reason = why_values[start].as_py() or (key_reason and f"its key: {key_reason}")
+                start += part.num_rows
+                yield _with(_with(part, KEY, keys), VALUE, own), reason
+
+
+def _with(batch: pa.RecordBatch, name: str, json: pa.Array) -> pa.RecordBatch:
+    """`batch` with JSON for one column: an empty text, which is no JSON, for what has none."""
+    at = batch.schema.get_field_index(name)
+    lacks = pc.and_(pc.is_valid(batch.column(at)), pc.is_null(json))
+    return batch.set_column(at, name, pc.if_else(lacks, pa.scalar(b"", json.type), json))
+
+
+def decodings_of(topic: Topic, form: Format) -> Decodings | None:
+    """How keys and values of `topic` become JSON in `form`; None for a format without schemas.
+
+    Raises FormatMismatch for a topic that has no schemas.
+    """
+    if form.kind is None:
+        return None
+    own = topic.config.encoding
+    is_own = own.schema is not None and own.format.kind is form.kind
+    reason = None if is_own else no_source(topic)
+    if reason is not None:
+        raise FormatMismatch(f"{form.value} is not available: {reason}")
+    encoding = own if is_own else Encoding(next(each for each in ValueFormat if each.kind is form.kind))
+    return Decodings(key_decoding(topic.schemas), Decoding(encoding, topic.schemas))
 
 
 class FetchedHeader(BaseModel):
@@ -147,20 +198,21 @@ def json_records(
     form: Format,
     limit: int,
     is_first: bool = True,
+    decodings: Decodings | None = None,
 ) -> tuple[list[str], int]:
     """The rows of the answer, about `limit` characters of them, and the offset after the last. If they are
     not the first of the answer, there are no more characters, and there may be no row.
 
-    A JSON answer is made before it is sent: this limit is what a slow reader can hold.
+    A JSON answer is made before it is sent: this limit is what a slow reader can hold. Formats with schemas
+    need the `decodings` of the topic.
     """
     rows: list[str] = []
     size = 0
     plan = partition.bound(plan)
     for batch in partition.read(plan):
-        for start in range(0, batch.num_rows, JSON_RECORDS_AT_ONCE):
-            part = batch.slice(start, JSON_RECORDS_AT_ONCE)
+        for part, reason in _parts(batch) if decodings is None else decodings.parts(batch):
             try:
-                made = encode_rows(part, *place, form)
+                made = encode_rows(part, *place, form, reason)
             except NotJson:
                 if not rows:
                     raise
@@ -171,7 +223,11 @@ def json_records(
             rows += made
             size = ends[len(made)]
             if len(made) < part.num_rows or size >= limit:
-                cut = start + len(made)
-                after = batch.column("offset")[cut - 1].as_py() + 1 if cut else None
-                return rows, after if after is not None else batch.column("offset")[0].as_py()
+                offsets = part.column(OFFSET)
+                return rows, offsets[len(made) - 1].as_py() + 1 if made else offsets[0].as_py()
     return rows, plan.end
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, None]]:
+    for start in range(0, batch.num_rows, JSON_RECORDS_AT_ONCE):
+        yield batch.slice(start, JSON_RECORDS_AT_ONCE), None

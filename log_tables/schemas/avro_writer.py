@@ -125,6 +125,8 @@ class _Writer:
             return float(_FLOATS[value])
         if not isinstance(value, kinds) or (isinstance(value, bool) and name != "boolean"):
             raise Unencodable(f"is no {what}")
+        if name == "int" and not -(2**31) <= int(value) < 2**31:
+            raise Unencodable("is no whole number of 32 bits")
         return self._bytes(str(value)) if name == "bytes" else value
 
     def _logical(self, value: Any, name: str, kind: dict[str, Any]) -> Any:

@@ -135,6 +135,7 @@ ROW = {"carrier": "UA", "delay": None}
         (DEEP.encode(), 422, 42210, "record 0: the value is no value of schema 17: /carrier"),
         (DEEP.replace("1}", "[" * 200 + "1" + "]" * 200 + "}", 1).encode(), 400, 400, "within one another"),
         (b'{"records":' + b"[" * 100_000, 422, 42206, "got `array`"),
+        (body({"value": {"carrier": "\ud800"}}, value_schema_id=17), 400, 400, "not JSON"),
         (b"\xff", 400, 400, "not UTF-8"),
         (b'{"records":[{"value":{"carrier":"\xff"}}],"value_schema_id":17}', 400, 400, "not UTF-8"),
     ],
@@ -151,11 +152,9 @@ def test_a_wrong_body_is_refused_and_nothing_is_written(
     ("value", "path", "reason"),
     [
         ({"carrier": 3}, "/carrier", "is no text"),
-        ({"carrier": "UA"}, "", ""),
         ({"carrier": "UA", "delay": {"string": "x"}}, "/delay", "is no number"),
         ({"carrier": "UA", "gate": 1}, "/gate", "is no field of the schema"),
         ([], "", "is no object"),
-        ({"carrier": "\ud800", "delay": None}, "", ""),
     ],
 )
 def test_values_that_do_not_fit_are_named(
@@ -163,9 +162,6 @@ def test_values_that_do_not_fit_are_named(
 ) -> None:
     before = end(gateway, flights)
     answer = post(gateway, "/topics/rest", body({"value": ROW}, {"value": value}, value_schema_id=17), AVRO)
-    if not reason:
-        assert answer.status_code in (200, 400), answer.text
-        return
     refused(answer, 422, 42210, "record 1: the value is no value of schema 17")
     said = answer.json()
     assert (said["index"], said["path"], said["reason"]) == (1, path, reason)

@@ -227,6 +227,7 @@ def test_the_json_of_a_value_is_written_as_that_value(data: st.DataObject) -> No
         (record(a="long"), {"a": 1, "b": 2}, "/b is no field of the schema"),
         (record(a="long"), {"a": "1"}, "/a is no whole number"),
         (record(a="long"), {"a": True}, "/a is no whole number"),
+        (record(a="int"), {"a": 2**31}, "/a is no whole number of 32 bits"),
         (record(a="string"), {"a": 1}, "/a is no text"),
         (record(a="bytes"), {"a": "?"}, "/a is no text in base64"),
         (record(a=["null", "long", "string"]), {"a": 1}, "/a is a union of several types"),
