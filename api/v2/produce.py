@@ -151,14 +151,14 @@ async def _with_schemas(
             raise UnsupportedMediaType(f"{form.value} is not taken: {reason}")
     body = await decoded(take_body(request), form, partial(_parsed, form=form, room=room))
     names = schemas_named(body, form, topic.name)
-    schemas = NamedSchemas(topic, here.cluster.schema_sources.registry(topic.config.schema_source))
+    schemas = NamedSchemas(topic.name, here.cluster.schema_sources.registry(topic.config.schema_source), None)
     for name in names:
         if name is not None:
             schemas.of(name)
     if schemas.wanted:
         await run_in_threadpool(schemas.look_up)
     keys, values = (None if name is None else schemas.of(name) for name in names)
-    return body.records, SchemasOf(keys, values, besides(room))
+    return body.records, SchemasOf(keys, values, schemas)
 
 
 def _parsed(body: bytes, form: Format, room: Room) -> Any:
@@ -169,6 +169,7 @@ def _parsed(body: bytes, form: Format, room: Room) -> Any:
 def _encoded(
     records: list[JsonRecord], form: Format, schemas: SchemasOf, room: Room, now_us: int
 ) -> SentRecords:
+    schemas.named.begin(besides(room))
     sent = records_sent(records, form, now_us, schemas)
     settle(room, _size_bytes(sent))
     return sent

@@ -7,21 +7,30 @@ from typing import Any, NamedTuple
 
 import msgspec
 from fastapi import APIRouter
+from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.access_log import CONTEXT
 from api.client_topics import refreshed_topic, topic_to_write
-from api.errors import error_responses, status_and_code
+from api.errors import InvalidSchemaNamed, error_responses, status_and_code
 from api.gateway import Gateway
 from api.requests.appending import ProduceRequest, append, record_result, refuse_if_all_failed, topic_state
 from api.requests.body import room_of, take_body
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.v3.clusters import ClusterId, TopicName
-from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, decoded_within
+from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, Decoded, decoded_within
 from api.wire.long_lists import free
-from api.wire.offload import INLINE_MAX_JUDGED_BYTES, INLINE_MAX_ROWS, is_large_json, maybe_in_thread
+from api.wire.named_schemas import NamedSchemas, no_place
+from api.wire.offload import (
+    INLINE_MAX_JUDGED_BYTES,
+    INLINE_MAX_ROWS,
+    computed,
+    is_large_json,
+    maybe_in_thread,
+)
+from api.wire.room import besides
 from api.wire.v3 import Row, decode_batch, decode_stream, record_answer, sent_records
 from ingest.buffer import Room
 from ingest.writer import Acks, Appended, AppendOutcome
@@ -33,10 +42,21 @@ from log_tables.rows import Rows, timestamps_of
 
 _TYPED = {
     "type": "object",
-    "required": ["type", "data"],
+    "required": ["data"],
     "properties": {
-        "type": {"enum": ["BINARY", "JSON", "STRING"]},
-        "data": {"description": "Base64 for BINARY, a string for STRING, anything for JSON."},
+        "type": {
+            "enum": ["BINARY", "JSON", "STRING", "AVRO", "PROTOBUF", "JSONSCHEMA"],
+            "description": "The last three have a schema, which says the type if it is absent.",
+        },
+        "data": {
+            "description": "Base64 for BINARY, a string for STRING, anything for JSON, and for those with "
+            "a schema the JSON of a value."
+        },
+        "schema_id": {"type": "integer", "description": "The id of the schema."},
+        "schema_version": {"type": "integer", "description": "A version of the subject, instead."},
+        "schema": {"type": "string", "description": "A schema that the subject has, instead."},
+        "subject": {"type": "string", "description": "By default that of the topic."},
+        "subject_name_strategy": {"enum": ["TOPIC_NAME"]},
     },
 }
 _HEADER = {
@@ -134,22 +154,50 @@ async def produce_records(here: Here, request: Request, cluster_id: ClusterId, t
     """
     found = await topic_to_write(here, topic)
     with room_of(here, request) as room:
-        body = take_body(request)
-        decode = partial(_decode_stream_within, body, room)
-        rows = await maybe_in_thread(is_large_json(body), decode)
-        del body, decode
+        found, rows = await _rows_for_current(here, found, take_body(request), room)
         wanted = ProduceRequest(here, room, Acks.ALL, context=request.scope.get(CONTEXT))
         content = await _append(found, rows, wanted, _lines)
     return Response(content, media_type="application/json")
 
 
-def _decode_stream_within(body: bytes, room: Room) -> list[Row]:
-    return decoded_within(room, body, ALONE_DEPTH, decode_stream, partial(_until_answered, body))
+def _schemas_of(here: Gateway, topic: Topic) -> NamedSchemas:
+    registry = here.cluster.schema_sources.registry(topic.config.schema_source)
+    return NamedSchemas(topic.name, registry, no_place(topic))
 
 
-def _until_answered(body: bytes, rows: Sequence[object]) -> int:
-    """The bytes of `rows`, whose content is that of `body`, and of their answers."""
-    return len(body) + len(rows) * JSON_ANSWER_BYTES
+async def _rows_for_current(here: Gateway, topic: Topic, body: bytes, room: Room) -> tuple[Topic, list[Row]]:
+    """The rows of a stream, whose schemas are those of the current state of the topic, and the topic."""
+    while True:
+        before, schemas = topic_state(topic), _schemas_of(here, topic)
+        decode = partial(_decode_stream_within, body, room, schemas)
+        try:
+            rows = await maybe_in_thread(is_large_json(body), decode)
+            if schemas.wanted:
+                free(rows)
+                await run_in_threadpool(schemas.look_up)
+                rows = await computed(decode)
+            return topic, rows
+        except InvalidSchemaNamed:
+            topic = await refreshed_topic(here, topic)
+            if topic_state(topic) == before:
+                raise
+
+
+def _decode_stream_within(body: bytes, room: Room, schemas: NamedSchemas) -> list[Row]:
+    decode = partial(_begun, decode_stream, room, schemas)
+    return decoded_within(room, body, ALONE_DEPTH, decode, partial(_until_answered, body, schemas))
+
+
+def _begun(
+    decode: Callable[[bytes, NamedSchemas], Decoded], room: Room, schemas: NamedSchemas, body: bytes
+) -> Decoded:
+    schemas.begin(besides(room))
+    return decode(body, schemas)
+
+
+def _until_answered(body: bytes, schemas: NamedSchemas, rows: Sequence[object]) -> int:
+    """The bytes of `rows`, whose content is that of `body` or made by `schemas`, and of their answers."""
+    return len(body) + schemas.made_bytes + len(rows) * JSON_ANSWER_BYTES
 
 
 def _lines(answers: Iterable[_RecordAnswer]) -> bytes:
@@ -189,33 +237,38 @@ async def _decode_for_current(
     here: Gateway, topic: Topic, body: bytes, room: Room
 ) -> tuple[Topic, _Entries, list[dict[str, object]]]:
     """`_decode_entries` for the current state of the topic, and the topic."""
+    schemas = _schemas_of(here, topic)
     while True:
         before = topic_state(topic)
-        decode = partial(_decode_entries, topic, body, room, here.clock.now_us())
+        decode = partial(_decode_entries, topic, body, room, schemas, here.clock.now_us())
         refuses = bool(topic.config.required_columns.columns)
         large = (
             is_large_json(body)
             or topic.config.needs_schemas
+            or schemas.has_some
             or (refuses and len(body) > INLINE_MAX_JUDGED_BYTES)
         )
         accepted, failures = await maybe_in_thread(large, decode)
+        if schemas.wanted:
+            await run_in_threadpool(schemas.look_up)
+            continue
         if not failures:
             return topic, accepted, failures
         topic = await refreshed_topic(here, topic)
         if topic_state(topic) == before:
             return topic, accepted, failures
+        schemas = _schemas_of(here, topic)
 
 
 def _decode_entries(
-    topic: Topic, body: bytes, room: Room, now_us: int
+    topic: Topic, body: bytes, room: Room, schemas: NamedSchemas, now_us: int
 ) -> tuple[_Entries, list[dict[str, object]]]:
     """The entries of a batch that `topic` accepts, and the failures of the others."""
-    entries = decoded_within(room, body, IN_LIST_DEPTH, decode_batch, partial(_until_answered, body))
-    failures = [
-        _failure(name, *status_and_code(row)[1:], row.message)
-        for name, row in entries
-        if isinstance(row, InvalidRecord)
-    ]
+    decode = partial(_begun, decode_batch, room, schemas)
+    entries = decoded_within(room, body, IN_LIST_DEPTH, decode, partial(_until_answered, body, schemas))
+    failures = [_refused(name, row) for name, row in entries if isinstance(row, InvalidRecord)]
+    if schemas.wanted:
+        return _Entries([], []), failures
     accepted, refused = _accepted(
         topic, [(name, row) for name, row in entries if isinstance(row, Row)], now_us
     )
@@ -243,6 +296,11 @@ def _failure(name: str, error_code: int, message: str) -> dict[str, object]:
     return {"id": name, "error_code": error_code, "message": message}
 
 
+def _refused(name: str, error: LakelogError) -> dict[str, object]:
+    facts = {key: error.details[key] for key in ("path", "reason") if key in error.details}
+    return _failure(name, status_and_code(error)[1], error.message) | facts
+
+
 def _accepted(
     topic: Topic, entries: list[tuple[str, Row]], now_us: int
 ) -> tuple[_Entries, list[dict[str, object]]]:
@@ -254,8 +312,7 @@ def _accepted(
             accepted.names.append(name)
             accepted.rows.append(row)
         else:
-            facts = {key: error.details[key] for key in ("path", "reason") if key in error.details}
-            failures.append(_failure(name, status_and_code(error)[1], error.message) | facts)
+            failures.append(_refused(name, error))
     return accepted, failures
 
 

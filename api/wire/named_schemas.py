@@ -4,11 +4,10 @@ A request names a schema by its id, by a version of a subject, or by its whole t
 have under the subject: nothing is registered here.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api.errors import InvalidSchemaNamed
-from api.wire.json_bounds import check_depth, work_cost
+from api.wire.json_bounds import work_cost
 from api.wire.offload import is_large_json
 from api.wire.room import Reserve
 from log_tables.cluster.config import VALUE_FORMAT, VALUE_SCHEMA, VALUE_SCHEMAS
@@ -21,6 +20,10 @@ from log_tables.schemas.schema import InvalidSchema, Schema, SchemaKind, Unencod
 
 _ID_MAX = 2**31 - 1
 """Ids of registries are Java's."""
+
+
+def _no_bounds(_: int) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +78,36 @@ def no_source(topic: Topic) -> str | None:
 class NamedSchemas:
     """The schemas that one request names. They are looked up together, outside of the decoding of the body:
     what is decoded while there are `wanted` ones is decoded again.
+
+    `made_bytes` is the size of the values that were made since `begin`.
     """
 
-    def __init__(self, topic: Topic, registry: Registry | None) -> None:
-        self._no_place, self._registry = no_place(topic), registry
-        self.topic = topic.name
+    def __init__(self, topic: str, registry: Registry | None, no_place: str | None) -> None:
+        """`no_place` says why the topic of this name has none, if so."""
+        self.topic, self._registry, self._no_place = topic, registry, no_place
         self._found: dict[NamedSchema, FoundSchema | InvalidSchemaNamed] = {}
         self.wanted: dict[NamedSchema, None] = {}
+        self.made_bytes = 0
+        self._reserve: Reserve = _no_bounds
 
-    def __len__(self) -> int:
-        return len(self._found)
+    def begin(self, reserve: Reserve) -> None:
+        """Make values from now on; `reserve` is told what they take."""
+        self.made_bytes, self._reserve = 0, reserve
+
+    def encoded(self, text: bytes, schema: FoundSchema) -> bytes:
+        """The value of `schema` that JSON, which is not too deep, stands for. Raises Unencodable, and what
+        `reserve` raises.
+        """
+        self._reserve(self.made_bytes + _work_bytes(text))
+        value = schema.encoded(text)
+        self.made_bytes += len(value)
+        self._reserve(self.made_bytes)
+        return value
+
+    @property
+    def has_some(self) -> bool:
+        """Whether some were looked up."""
+        return bool(self._found)
 
     def of(self, named: NamedSchema) -> FoundSchema | None:
         """The schema; None while it is `wanted`. Raises InvalidSchemaNamed, InvalidRecord."""
@@ -169,46 +192,16 @@ def _of_id(registry: Registry, named: NamedSchema, schema_id: int) -> FoundSchem
     return FoundSchema(schema_id, schema, version)
 
 
-def encoded_values(
-    texts: Sequence[bytes | None], schema: FoundSchema, what: str, reserve: Reserve
-) -> list[bytes | None]:
-    """Texts of JSON as values of `schema`. `reserve` is told what all that is made takes, before it is made.
-
-    `what` is what they are of their records, for errors. Raises InvalidValue with `index`, `path` and
-    `reason`; MalformedBody for a text that is too deep.
-    """
-    made, size = list[bytes | None](), 0
-    for index, text in enumerate(texts):
-        if text is None:
-            made.append(None)
-            continue
-        reserve(size + work_of(text))
-        try:
-            value = encoded_value(text, schema)
-        except Unencodable as error:
-            raise misfit(error, schema, f"record {index}: the {what}", index=index) from None
-        size += len(value)
-        reserve(size)
-        made.append(value)
-    return made
-
-
-def encoded_value(text: bytes, schema: FoundSchema) -> bytes:
-    """Raises Unencodable; MalformedBody for a text that is too deep."""
-    check_depth(text)
-    return schema.encoded(text)
-
-
-def work_of(text: bytes) -> int:
+def _work_bytes(text: bytes) -> int:
     """About the bytes that the parts of a JSON text take while it is encoded."""
-    return work_cost(text) if is_large_json(text) else len(text)
+    return work_cost(text) if is_large_json(text) else 0
 
 
 def misfit(error: Unencodable, schema: FoundSchema, where: str, **facts: int) -> InvalidValue:
     """The error of JSON that is no value of `schema`."""
     path = "".join(f"/{name}" for name in error.path)[:200]
     return InvalidValue(
-        f"{where} is no value of schema {schema.schema_id}: {error!s:.400}; fix it, nothing was written",
+        f"{where} is no value of schema {schema.schema_id}: {error!s:.400}; fix it",
         **facts,
         path=path,
         reason=error.reason,

@@ -10,13 +10,13 @@ from api.errors import KeySchemaMissing, MalformedBody, ValueSchemaMissing
 from api.media import Format
 from api.wire.json_bounds import DEEP_MIN_BYTES, check_depth, check_utf8, too_deep
 from api.wire.long_lists import LongListsDecoder, free
-from api.wire.named_schemas import FoundSchema, NamedSchema, encoded_values
-from api.wire.room import Reserve
+from api.wire.named_schemas import FoundSchema, NamedSchema, NamedSchemas, misfit
 from log_tables.cluster.route import SentRecords
 from log_tables.errors import InvalidRecord
 from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.record import time_or_append_us
 from log_tables.rows import Headers, Rows, rows_or_batch
+from log_tables.schemas.schema import Unencodable
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=TIMESTAMP_MIN_US // 1000, le=TIMESTAMP_MAX_US // 1000)]
 """Since 1970 UTC, within the years that a record may have."""
@@ -136,14 +136,11 @@ def _named(
 
 @dataclass(frozen=True, slots=True)
 class SchemasOf:
-    """The schemas of the keys and of the values of a request; None where none is named.
-
-    `reserve` is told what is made besides the body, before it is made.
-    """
+    """The schemas of the keys and of the values of a request, None where none is named, among `named`."""
 
     keys: FoundSchema | None
     values: FoundSchema | None
-    reserve: Reserve
+    named: NamedSchemas
 
     @property
     def ids(self) -> "SchemaIds":
@@ -152,24 +149,34 @@ class SchemasOf:
         return None if keys is None else keys.schema_id, None if values is None else values.schema_id
 
     def encoded_keys(self, texts: list[bytes | None]) -> list[bytes | None]:
-        """Raises KeySchemaMissing, and what `encoded_values` raises."""
-        if self.keys is not None:
-            return encoded_values(texts, self.keys, "key", self.reserve)
-        if unless_all_none(texts) is None:
-            return texts
-        raise KeySchemaMissing(
-            "the records have keys, and no schema of them; send key_schema_id or key_schema"
-        )
+        """The keys that JSON texts stand for. Raises KeySchemaMissing, and what `_encoded` raises."""
+        if self.keys is None and unless_all_none(texts) is not None:
+            raise KeySchemaMissing(
+                "the records have keys, and no schema of them; send key_schema_id or key_schema"
+            )
+        return self._encoded(texts, self.keys, "key")
 
     def encoded_values(self, texts: list[bytes | None]) -> list[bytes | None]:
-        """Raises ValueSchemaMissing, and what `encoded_values` raises."""
-        if self.values is not None:
-            return encoded_values(texts, self.values, "value", self.reserve)
-        if unless_all_none(texts) is None:
+        """The values that JSON texts stand for. Raises ValueSchemaMissing, and what `_encoded` raises."""
+        if self.values is None and unless_all_none(texts) is not None:
+            raise ValueSchemaMissing(
+                "the records have values, and no schema of them; send value_schema_id or value_schema"
+            )
+        return self._encoded(texts, self.values, "value")
+
+    def _encoded(
+        self, texts: list[bytes | None], schema: FoundSchema | None, what: str
+    ) -> list[bytes | None]:
+        """Raises InvalidValue with `index`, `path` and `reason`; RequestTooLarge, BufferFull."""
+        if schema is None:
             return texts
-        raise ValueSchemaMissing(
-            "the records have values, and no schema of them; send value_schema_id or value_schema"
-        )
+        made = list[bytes | None]()
+        for index, text in enumerate(texts):
+            try:
+                made.append(None if text is None else self.named.encoded(text, schema))
+            except Unencodable as error:
+                raise misfit(error, schema, f"record {index}: the {what}", index=index) from None
+        return made
 
 
 def sent_records(

@@ -125,9 +125,11 @@ class _Writer:
             return float(_FLOATS[value])
         if not isinstance(value, kinds) or (isinstance(value, bool) and name != "boolean"):
             raise Unencodable(f"is no {what}")
-        if name == "int" and not -(2**31) <= int(value) < 2**31:
+        if name == "bytes":
+            return self._bytes(str(value))
+        if name == "int" and isinstance(value, int) and not -(2**31) <= value < 2**31:
             raise Unencodable("is no whole number of 32 bits")
-        return self._bytes(str(value)) if name == "bytes" else value
+        return value
 
     def _logical(self, value: Any, name: str, kind: dict[str, Any]) -> Any:
         """The value of a type without parts that may stand for something else."""

@@ -17,11 +17,11 @@ from api.v3.topics import Alterations
 from api.wire.json_bounds import ALONE_DEPTH, IN_LIST_DEPTH, bounded_cost, small_cost, text_cost
 from api.wire.transaction import decode_transaction
 from api.wire.v2 import decode_records
-from api.wire.v3 import decode_batch, decode_stream
 from ingest.buffer import Buffer
 from log_tables.errors import InvalidConsumer, InvalidRecord
 from log_tables.limits import KIB, MIB, SMALL_BODY_MAX_BYTES
 from log_tables.rows import as_batch
+from tests.kit.v3_bodies import decode_batch, decode_stream
 
 BODY_BYTES = 2 * MIB
 

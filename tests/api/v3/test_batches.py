@@ -15,7 +15,7 @@ def test_each_bad_entry_of_a_batch_fails_by_itself(gateway: RunningGateway) -> N
         "early": {"value": value, "timestamp": -(10**17)},
         "base64": {"value": {"type": "BINARY", "data": "AAA"}},
         "misspelt": {"vlaue": value},
-        "avro": {"value": {"type": "AVRO", "data": 1}},
+        "xml": {"value": {"type": "XML", "data": 1}},
     }
     good = [{"id": f"good {index}", "value": value} for index in range(3_000)]
     entries = [{"id": "first", "value": value}, *({"id": i, **entry} for i, entry in bad.items()), *good]

@@ -40,7 +40,7 @@ def test_v3_records_are_answered_one_by_one_in_order(gateway: RunningGateway, to
         (b'{"value": null}\xff', 400, 400, "not UTF-8"),
         (b"[" * 100_000, 400, 400, "not JSON"),
         (b'{"value": {"type": "JSON", "data": ' + b"1" * 5_000 + b"}}{", 400, 400, "not JSON"),
-        (b'{"value": null} {"value": {"type": "AVRO"}}', 422, 42206, "record 1"),
+        (b'{"value": null} {"value": {"type": "XML"}}', 422, 42206, "record 1"),
         (b'{"value": {"type": "BINARY", "data": "?"}}', 422, 42206, "value.data"),
         (b'{"value": {"type": "BINARY", "data": "\xc3\xa9"}}', 422, 42206, "value.data"),
         (b'{"key": {"type": "STRING", "data": 1}}', 422, 42206, "key.data"),
@@ -64,7 +64,7 @@ def test_entries_of_a_v3_batch_stand_or_fail_one_by_one(gateway: RunningGateway,
         {"id": "base64", "value": typed("BINARY", "?")},
         {"id": "lost", "partition_id": 5, "value": None},
         {"id": "old", "timestamp": -(10**17)},
-        {"id": "kind", "value": typed("AVRO", "x")},
+        {"id": "kind", "value": typed("XML", "x")},
         {"id": "also", "partition_id": 1, "value": typed("JSON", [1])},
     ]
     body = json.dumps({"entries": entries}).encode()

@@ -16,11 +16,12 @@ from api.errors import MalformedBody, NotJson, RequestTooLarge
 from api.media import Format
 from api.wire.records import encode_rows
 from api.wire.v2 import decode_records, encode_offsets, record_texts
-from api.wire.v3 import Row, decode_batch, decode_stream, sent_records
+from api.wire.v3 import Row, sent_records
 from log_tables.errors import InvalidRecord
 from log_tables.record import RECORD_SCHEMA, with_offsets
 from log_tables.rows import Rows, as_batch, count_of
 from tests.kit.produce import records
+from tests.kit.v3_bodies import decode_batch, decode_stream
 
 REFUSALS = (MalformedBody, InvalidRecord, RequestTooLarge)
 FORMATS = [Format.JSON, Format.BINARY, Format.TEXT]

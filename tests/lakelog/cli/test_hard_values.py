@@ -31,6 +31,7 @@ from lakelog.client.client import Client
 from log_tables.errors import InvalidRequest
 from log_tables.record import Record
 from log_tables.rows import Records
+from tests.kit import v3_bodies
 from tests.kit.gateway import RunningGateway
 from tests.kit.produce import stream
 from tests.kit.record_batches import Sent, kafka_python_batch, logged
@@ -142,7 +143,7 @@ def test_json_is_stored_as_it_stands_or_refused_by_every_way(text: bytes, tmp_pa
         "transaction": lambda: [
             (each.key, each.value) for each in by_transaction(b'{"records": [{"topic": "t", %b}]}' % record)
         ],
-        "v3": lambda: pairs(v3.sent_records(v3.decode_stream(b"{%b}" % typed), NOW_US).records),
+        "v3": lambda: pairs(v3.sent_records(v3_bodies.decode_stream(b"{%b}" % typed), NOW_US).records),
         "v3 batch": lambda: pairs(v3.sent_records(batch_rows(typed), NOW_US).records),
     }
     found = {name: outcome(decode) for name, decode in ways.items()}
@@ -157,7 +158,7 @@ def test_json_is_stored_as_it_stands_or_refused_by_every_way(text: bytes, tmp_pa
 def batch_rows(fields: bytes) -> list[v3.Row]:
     """The rows of a batch of v3 with one entry. Raises what is wrong with it."""
     rows = []
-    for _, row in v3.decode_batch(b'{"entries": [{"id": "1", %b}]}' % fields):
+    for _, row in v3_bodies.decode_batch(b'{"entries": [{"id": "1", %b}]}' % fields):
         if not isinstance(row, v3.Row):
             raise row
         rows.append(row)
@@ -256,7 +257,7 @@ def test_a_time_is_the_same_by_every_way_and_minus_one_is_the_append(time_ms: in
     ways: dict[str, Callable[[], list[Record]]] = {
         "v2": lambda: logged(v2.decode_records(b'{"records": [{%b}]}' % plain, Format.JSON, NOW_US).records),
         "transaction": lambda: by_transaction(b'{"records": [{"topic": "t", %b}]}' % plain),
-        "v3": lambda: logged(v3.sent_records(v3.decode_stream(b"{%b}" % typed), NOW_US).records),
+        "v3": lambda: logged(v3.sent_records(v3_bodies.decode_stream(b"{%b}" % typed), NOW_US).records),
         "v3 batch": lambda: logged(v3.sent_records(batch_rows(typed), NOW_US).records),
         "integers of Arrow": lambda: arrow(pa.array([time_ms], pa.int64())),
         "times of Arrow": lambda: arrow(pa.array([time_ms], pa.timestamp("ms"))),
