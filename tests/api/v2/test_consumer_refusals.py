@@ -12,7 +12,7 @@ BAD: list[tuple[str, str, str, Any, int]] = [
     ("unknown instance", "GET", "/consumers/{g}/instances/nobody/records", None, 40403),
     ("unknown group", "GET", "/consumers/nobody/instances/nobody/assignments", None, 40403),
     ("name taken", "POST", "/consumers/{g}", {"name": "reader"}, 40902),
-    ("unknown format", "POST", "/consumers/{g}", {"format": "avro"}, 42204),
+    ("unknown format", "POST", "/consumers/{g}", {"format": "xml"}, 42204),
     ("unknown reset", "POST", "/consumers/{g}", {"auto.offset.reset": "none"}, 42204),
     ("unknown field", "POST", "/consumers/{g}", {"colour": "red"}, 42204),
     ("another strategy", "POST", "/consumers/{g}", {"partition.assignment.strategy": "range"}, 42204),

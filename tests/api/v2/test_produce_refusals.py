@@ -55,7 +55,7 @@ V = pa.array([b"v"])
         (BINARY, records({"value": 7}), 422, 42206, "records[0].value"),
         (TEXT, records({"value": 7}), 422, 42206, "records[0].value"),
         (TEXT, b'{"records": [{"value": "\\ud800"}]}', 400, 400, "not JSON"),
-        ("application/vnd.kafka.avro.v2+json", records({"value": 1}), 415, 415, JSON),
+        ("application/vnd.kafka.xml.v2+json", records({"value": 1}), 415, 415, JSON),
         ("text/html; charset=utf-8", records({"value": 1}), 415, 415, "'text/html'"),
         (ARROW, b"", 400, 400, "Arrow"),
         (ARROW, b"not an arrow stream", 400, 400, "Arrow"),
