@@ -1,5 +1,6 @@
 """Produce: POST records to a topic or one of its partitions, as JSON, base64, text or Arrow."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -10,10 +11,10 @@ from starlette.responses import Response
 
 from api.access_log import CONTEXT
 from api.client_topics import refreshed_topic, topic_to_write
-from api.errors import UnsupportedMediaType, error_responses
+from api.errors import InvalidSchemaNamed, UnsupportedMediaType, error_responses
 from api.gateway import Gateway
 from api.media import Format, content_format
-from api.requests.appending import ProduceRequest, append, refuse_if_all_failed
+from api.requests.appending import ProduceRequest, append, refuse_if_all_failed, topic_state
 from api.requests.body import room_of, take_body
 from api.requests.heads import content_type
 from api.requests.hot import HotResponse, HotRoute
@@ -30,7 +31,7 @@ from api.v2.produce_answer import (
 from api.v2.produce_schema import PRODUCE_BODY, Produced
 from api.wire.arrow import decode_stream, sent_records
 from api.wire.json_bounds import IN_LIST_DEPTH, decoded_within, decoding_cost
-from api.wire.named_schemas import NamedSchemas, no_place
+from api.wire.named_schemas import NamedSchema, NamedSchemas, no_place
 from api.wire.offload import INLINE_MAX_ROWS, computed, decoded, maybe_in_thread
 from api.wire.room import batch_in, besides, hold, settle
 from api.wire.v2 import NO_IDS, JsonRecord, SchemasOf, decode_body, decode_records, schemas_named
@@ -144,21 +145,34 @@ async def _with_schemas(
     Raises UnsupportedMediaType for a topic without a place of schemas, and what `decode_body` and
     `NamedSchemas` raise.
     """
-    if no_place(topic) is not None:
-        topic = await refreshed_topic(here, topic)
-        reason = no_place(topic)
-        if reason is not None:
-            raise UnsupportedMediaType(f"{form.value} is not taken: {reason}")
     body = await decoded(take_body(request), form, partial(_parsed, form=form, room=room))
     names = schemas_named(body, form, topic.name)
-    schemas = NamedSchemas(topic.name, here.cluster.schema_sources.registry(topic.config.schema_source), None)
+    while True:
+        before = topic_state(topic)
+        try:
+            return body.records, await _schemas_of(here, topic, form, names)
+        except (UnsupportedMediaType, InvalidSchemaNamed):
+            topic = await refreshed_topic(here, topic)
+            if topic_state(topic) == before:
+                raise
+
+
+async def _schemas_of(
+    here: Gateway, topic: Topic, form: Format, names: Sequence[NamedSchema | None]
+) -> SchemasOf:
+    """The schemas of keys and values that the place of `topic` has. Raises as `_with_schemas`."""
+    reason = no_place(topic)
+    if reason is not None:
+        raise UnsupportedMediaType(f"{form.value} is not taken: {reason}")
+    registry = here.cluster.schema_sources.registry(topic.config.schema_source)
+    schemas = NamedSchemas(topic.name, registry, None)
     for name in names:
         if name is not None:
             schemas.of(name)
     if schemas.wanted:
         await run_in_threadpool(schemas.look_up)
     keys, values = (None if name is None else schemas.of(name) for name in names)
-    return body.records, SchemasOf(keys, values, schemas)
+    return SchemasOf(keys, values, schemas)
 
 
 def _parsed(body: bytes, form: Format, room: Room) -> Any:
