@@ -1,4 +1,4 @@
-"""Work that is too much for a step of a group: it is done in a thread, and others are served meanwhile."""
+"""What is too much for a step of a group: it is done in a thread, and others are served meanwhile."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
