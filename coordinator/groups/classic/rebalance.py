@@ -210,7 +210,6 @@ class Rebalance:
                 joining=None,
                 synced=False,
                 is_new=False,
-                is_named=True,
                 generation=None,
                 assignment=b"",
                 seen_ms=self._now_ms,
