@@ -79,17 +79,13 @@ Matches = Mapping[Follower, frozenset[str]]
 
 
 def resolved(
-    followers: Iterable[Follower],
-    topics: Iterable[str],
-    readable: "TopicFilter | None",
-    known: Iterable[frozenset[str]] = (),
+    followers: Iterable[Follower], topics: Iterable[str], readable: "TopicFilter | None"
 ) -> dict[Follower, frozenset[str]]:
-    """The topics that each of these matches and may read; it takes some ms for each. Those that are as
-    `known` ones are the same objects: thousands of names are kept, and compared, once. Raises
+    """The topics that each of these matches and may read; it takes some ms for each. Raises
     InvalidSubscription.
     """
     names, found = public_names(topics), dict[Follower, frozenset[str]]()
-    alike = {each: each for each in known}
+    alike: dict[frozenset[str], frozenset[str]] = {}  # thousands of names are kept once
     for pattern, context in followers:
         chosen = matched(pattern, names)
         if readable is not None and context is not None:

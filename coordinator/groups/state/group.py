@@ -294,9 +294,7 @@ class Group:
         """
         if not member.pattern or (member.pattern, member.context) in self.matches:
             return self
-        found = resolved(
-            [(member.pattern, member.context)], self.topics, self.readable, self.matches.values()
-        )
+        found = resolved([(member.pattern, member.context)], self.topics, self.readable)
         return replace(self, matches={**self.matches, **found})
 
     def following(self, matches: Matches | None) -> "Group":
