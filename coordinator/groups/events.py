@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from coordinator.access.principal import RequestContext
-from coordinator.groups.topic_filter import Matches, TopicFilter
+from coordinator.groups.topic_filter import TopicFilter
 from log_tables.cluster.group_log import AppendedRange, KafkaClient, MemberConfig
 from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
 
-class TopicState(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TopicState:
     """A topic as its group knows it: its incarnation, and how many partitions it has."""
 
     topic_id: str
@@ -248,22 +249,12 @@ class Delete:
 class TopicsChanged:
     """These are the topics now, by name, and who may read which; without a filter everybody may read all.
 
-    `at_ms`: milliseconds since 1970. `matches` are those of expressions that somebody has looked at: members
-    with others go on as before, until the next such event has theirs. None: all are looked at here.
+    `at_ms`: milliseconds since 1970.
     """
 
     topics: Mapping[str, TopicState]
     readable: TopicFilter | None = None
     at_ms: int = 0
-    matches: Matches | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Aimed:
-    """The target that was due is computed, of the group after so many `changes`."""
-
-    changes: int
-    target: Mapping[str, frozenset[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,5 +268,5 @@ class Tick:
 
 
 MemberEvent = Leave | Heartbeat | Subscribe | Start | Unsubscribe | Assign | Poll | Commit | Seek
-ChangeEvent = Configure | Reset | Transact | Applied | Delete | TopicsChanged | Aimed | Tick
+ChangeEvent = Configure | Reset | Transact | Applied | Delete | TopicsChanged | Tick
 Event = Join | MemberEvent | ConsumerHeartbeat | ChangeEvent
