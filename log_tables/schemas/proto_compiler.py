@@ -127,7 +127,7 @@ def _compiled(schema: Schema) -> bytes:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         options = [f"--descriptor_set_out={out}", "--include_imports", "--experimental_editions"]
-        command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", *options, _SCHEMA]
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", "-I.", *options, _SCHEMA]
         try:
             done = subprocess.run(
                 command, cwd=root, capture_output=True, timeout=PROTO_COMPILE_MAX_S, check=False

@@ -3,6 +3,8 @@
 import base64
 import json
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -245,3 +247,14 @@ def test_without_the_extra_a_schema_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pool", None)
     with pytest.raises(InvalidSchema, match=r'pip install "lakelog\[protobuf\]"'):
         proto_compiler.message_of(schema_of('syntax = "proto3"; message A {}'), (0,))
+
+
+def test_a_reference_is_never_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    program = f"open({str(run)!r}, 'w').close()"
+    with suppress(InvalidSchema):
+        text = 'syntax = "proto3"; message A {}'
+        protobuf.to_json(
+            schema_of(text, ("grpc_tools/protoc.py", program), ("grpc_tools/__init__.py", "")), (0,)
+        )
+    assert not run.exists()
