@@ -1,6 +1,7 @@
 """The records in which Confluent's registry and Karapace keep their schemas: JSON keys and JSON values.
 
-A key has a `keytype`. SCHEMA is a version of a subject, soft-deleted or not; its tombstone removes it.
+A key has a `keytype`. SCHEMA is a version of a subject, soft-deleted or not; its tombstone, or an empty value,
+which Karapace writes, removes it.
 DELETE_SUBJECT soft-deletes all versions up to one, CLEAR_SUBJECT removes what is soft-deleted. CONFIG, MODE,
 CONTEXT and NOOP say nothing about schemas.
 """
@@ -92,7 +93,7 @@ def _parse(key: _Key, value: bytes | None) -> RegistryEvent | None:
         case "SCHEMA":
             if key.subject is None or key.version is None:
                 raise ValueError("its key names no version of a subject")
-            return Removed(key.subject, key.version) if value is None else _version(key, value)
+            return _version(key, value) if value else Removed(key.subject, key.version)
         case "DELETE_SUBJECT" if value is not None:
             found = msgspec.json.decode(value, type=_Deletion)
             return SubjectDeleted(found.subject, found.version)

@@ -19,10 +19,18 @@ def registers(subject: str, version: int, schema_id: int, schema: str, **more: o
 
 
 def karapace_registers(subject: str, version: int, schema_id: int, schema: str, **more: object) -> Record:
-    """A version of a subject as Karapace has it, which has its fields in another order."""
-    key = {"subject": subject, "version": version, "magic": 1, "keytype": "SCHEMA"}
+    """A version of a subject as Karapace has it; topics that it began long ago have their keys in this order."""
     value = {"subject": subject, "version": version, "id": schema_id, "schema": schema, "deleted": False}
-    return Record(_json({**value, **more}), _json(key))
+    return Record(_json({**value, **more}), _karapace_key(subject, version))
+
+
+def karapace_removes(subject: str, version: int) -> Record:
+    """A version that Karapace deletes for ever: its producer writes no tombstone, but an empty value."""
+    return Record(b"", _karapace_key(subject, version))
+
+
+def _karapace_key(subject: str, version: int) -> bytes:
+    return _json({"subject": subject, "version": version, "magic": 1, "keytype": "SCHEMA"})
 
 
 def removes(subject: str, version: int) -> Record:
@@ -46,6 +54,7 @@ def others() -> list[Record]:
         Record(
             _json({"tenant": "default", "context": ".a"}), _key("CONTEXT", 0, tenant="default", context=".a")
         ),
+        Record(b"", _key("CONFIG", 0, subject="s")),  # Karapace, when the rule of a subject is deleted
     ]
 
 

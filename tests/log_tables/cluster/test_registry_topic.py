@@ -24,6 +24,7 @@ from tests.kit.registry_records import (
     clears_subject,
     deletes_subject,
     karapace_registers,
+    karapace_removes,
     others,
     put_records,
     registers,
@@ -109,6 +110,17 @@ def test_what_is_deleted_leaves_its_subject_and_stays_known(cluster: Cluster, pa
     assert latest is not None
     assert (latest.version, latest.schema_id) == (4, 9)
     assert [registry.known(each) is not None for each in (1, 2, 3, 9)] == [True] * 4
+
+
+def test_karapace_deletes_for_ever_by_an_empty_value(cluster: Cluster, partition: Partition) -> None:
+    put_records(partition, [karapace_registers("s", n, n, f'{{"size": {n}}}', schemaType="JSON") for n in (1, 2)])
+    registry = registry_of(cluster)
+    put_records(partition, [karapace_removes("s", 2)])
+    assert registry.versions("s") == [1]
+    assert registry.known(2) is not None
+    put_records(partition, [deletes_subject("s", 1), karapace_removes("s", 1)])
+    assert registry.subjects() == []
+    assert registry.counts.unreadable == 0
 
 
 def test_an_id_keeps_its_first_text_and_the_change_is_said_once(
