@@ -35,8 +35,10 @@ class Registered:
     deleted: bool = False
 
     def is_same(self, other: "Registered") -> bool:
-        """Whether both are the same schema, under whatever subject."""
-        return (self.kind, self.text, self.references) == (other.kind, other.text, other.references)
+        """Whether both are the same schema, under whatever subject, written in whatever way."""
+        if self.references != other.references:
+            return False
+        return (self.kind, self.text) == (other.kind, other.text) or self.has(Schema(other.kind, other.text))
 
     def has(self, schema: Schema) -> bool:
         """Whether `schema` is this one, written in whatever way."""

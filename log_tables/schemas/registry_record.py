@@ -1,9 +1,8 @@
 """The records in which Confluent's registry and Karapace keep their schemas: JSON keys and JSON values.
 
-A key has a `keytype`. SCHEMA is a version of a subject, soft-deleted or not; its tombstone, or an empty value,
-which Karapace writes, removes it.
-DELETE_SUBJECT soft-deletes all versions up to one, CLEAR_SUBJECT removes what is soft-deleted. CONFIG, MODE,
-CONTEXT and NOOP say nothing about schemas.
+A key has a `keytype`. SCHEMA is a version of a subject, soft-deleted or not; its tombstone removes it, and so
+does the empty value that Karapace writes. DELETE_SUBJECT soft-deletes all versions up to one, CLEAR_SUBJECT
+removes what is soft-deleted. CONFIG, MODE, CONTEXT and NOOP say nothing about schemas.
 """
 
 from dataclasses import dataclass

@@ -65,6 +65,12 @@ class RegistryState:
                     del versions[version]
 
     def _register(self, found: Registered) -> None:
+        versions = self.subjects.get(found.subject, {})
+        before = versions.get(found.version)
+        if found.deleted and before is not None and before.schema_id == found.schema_id:
+            # Karapace writes the text anew here, in its own way, also of a schema that it has not registered.
+            versions[found.version] = replace(before, deleted=True)
+            return
         ids = self._ids(found)
         if not all(self._is_first(schema_id, found) for schema_id in ids):
             return

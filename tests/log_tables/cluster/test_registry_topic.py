@@ -113,14 +113,34 @@ def test_what_is_deleted_leaves_its_subject_and_stays_known(cluster: Cluster, pa
 
 
 def test_karapace_deletes_for_ever_by_an_empty_value(cluster: Cluster, partition: Partition) -> None:
-    put_records(partition, [karapace_registers("s", n, n, f'{{"size": {n}}}', schemaType="JSON") for n in (1, 2)])
+    put_records(partition, [karapace_registers("s", n, n, f'{{"type":"fixed","size":{n}}}') for n in (1, 2)])
     registry = registry_of(cluster)
+    assert registry.versions("s") == [1, 2]
     put_records(partition, [karapace_removes("s", 2)])
     assert registry.versions("s") == [1]
     assert registry.known(2) is not None
     put_records(partition, [deletes_subject("s", 1), karapace_removes("s", 1)])
     assert registry.subjects() == []
     assert registry.counts.unreadable == 0
+
+
+def test_karapace_may_take_over_a_topic_and_writes_known_schemas_in_its_own_way(
+    cluster: Cluster, partition: Partition
+) -> None:
+    avro = '{"type": "record", "name": "r", "fields": []}'
+    put_records(
+        partition,
+        [
+            registers("a", 1, 1, avro),
+            registers("p", 1, 2, 'syntax = "proto3"; // of a flight', schemaType="PROTOBUF"),
+            karapace_registers("b", 1, 1, '{"fields":[],"name":"r","type":"record"}'),
+            karapace_registers("p", 1, 2, 'syntax = "proto3";', schemaType="PROTOBUF", deleted=True),
+        ],
+    )
+    registry = registry_of(cluster)
+    assert (registry.versions("a"), registry.versions("b"), registry.versions("p")) == ([1], [1], [])
+    assert registry.counts.changed == 0
+    assert registry.known(1) == Schema(SchemaKind.AVRO, avro)
 
 
 def test_an_id_keeps_its_first_text_and_the_change_is_said_once(
