@@ -35,8 +35,9 @@ def analyze(*words: str | Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, check=False)
 
 
-def test_both_units_are_here() -> None:
-    assert [unit.name for unit in UNITS] == ["lakelog-maintenance.service", "lakelog.service"]
+def test_the_units_are_here() -> None:
+    names = ["apicurio.service", "lakelog-maintenance.service", "lakelog.service"]
+    assert [unit.name for unit in UNITS] == names
 
 
 def test_systemd_reads_the_units_without_a_complaint(tmp_path: Path) -> None:
@@ -44,7 +45,8 @@ def test_systemd_reads_the_units_without_a_complaint(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     for unit in UNITS:
-        (tmp_path / unit.name).write_text(unit.read_text().replace(INSTALLED, str(program)))
+        text = unit.read_text().replace(INSTALLED, str(program)).replace("/usr/bin/java", str(program))
+        (tmp_path / unit.name).write_text(text)
     done = analyze("verify", "--man=no", *(tmp_path / unit.name for unit in UNITS))
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
@@ -61,7 +63,7 @@ def test_a_stop_reaches_the_first_process_alone_and_has_time(unit: Path) -> None
     service = read(unit)
     assert service["KillMode"] == ["mixed"]
     assert int(service["TimeoutStopSec"][0]) >= 60
-    assert service["User"] == ["lakelog"]
+    assert service["User"] == [unit.stem.partition("-")[0]]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)

@@ -90,7 +90,8 @@ def _named(configs: dict[str, str]) -> list[dict[str, str]]:
 def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningGateway:
     """Start `lakelog serve` on a free port and wait until it says that it is ready.
 
-    `flags` go to the command line, `settings` are set by `--set`. Where these have empty
+    `flags` go to the command line, `settings` are set by `--set`; `schema_registries`, which may hold a
+    secret and so has no flag, by its variable. Where these have empty
     `authentication_methods`, it authenticates nobody in a secured run either.
     """
     own = "authentication_methods" in settings
@@ -98,10 +99,12 @@ def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningG
     if own and not settings["authentication_methods"]:
         settings = {name: value for name, value in settings.items() if name != "authentication_methods"}
     settings = {"leader_timeout_ms": LEADER_TIMEOUT_MS, **secured, **settings}
+    registries = str(settings.pop("schema_registries", "{}"))
     pairs = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
     others = {name: value for name, value in os.environ.items() if not name.startswith("LAKELOG_")}
     words = ["serve", "--data", str(data), "--port", "0", *flags, *pairs]
-    process = ForkedLakelog(words, {**others, "PYTHONFAULTHANDLER": "1"})
+    own_variables = {"PYTHONFAULTHANDLER": "1", "LAKELOG_SCHEMA_REGISTRIES": registries}
+    process = ForkedLakelog(words, {**others, **own_variables})
     late = Timer(WAIT_S, process.send_signal, [signal.SIGABRT])
     late.start()
     ready = process.stdout.readline()

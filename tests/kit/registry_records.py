@@ -19,7 +19,7 @@ def registers(subject: str, version: int, schema_id: int, schema: str, **more: o
 
 
 def karapace_registers(subject: str, version: int, schema_id: int, schema: str, **more: object) -> Record:
-    """A version of a subject as Karapace has it; topics that it began long ago have their keys in this order."""
+    """A version of a subject as Karapace has it; topics that it began long ago have keys in this order."""
     value = {"subject": subject, "version": version, "id": schema_id, "schema": schema, "deleted": False}
     return Record(_json({**value, **more}), _karapace_key(subject, version))
 

