@@ -153,11 +153,13 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def test_values_behind_schemas_are_columns_whatever_dies(scene: Scene) -> None:
-    gateway, source = scene.gateway, {"value_columns_schemas": scene.url}
+    gateway, url = scene.gateway, scene.url
     for kind, form in FORMATS.items():
         columns = NUMBERED if kind == "protobuf" else COLUMNS
-        gateway.create_topic(f"by-{kind}", value_columns=columns, value_columns_format=form, **source)
-    gateway.create_topic("all", value_columns=COLUMNS, value_columns_format="auto", **source)
+        gateway.create_topic(
+            f"by-{kind}", value_columns=columns, value_columns_format=form, value_columns_schemas=url
+        )
+    gateway.create_topic("all", value_columns=COLUMNS, value_columns_format="auto", value_columns_schemas=url)
     gateway.create_topic("late")  # nobody looks for its schemas
 
     scene.write(*((f"by-{kind}", kind, version) for kind in FORMATS for version in range(3)))
@@ -191,7 +193,7 @@ def test_values_behind_schemas_are_columns_whatever_dies(scene: Scene) -> None:
     assert str(late) in scene.rows("by-avro")[-1]["value_error"]
 
     scene.restart_registry()
-    gateway.create_topic("new", value_columns=COLUMNS, value_columns_format="avro", **source)
+    gateway.create_topic("new", value_columns=COLUMNS, value_columns_format="avro", value_columns_schemas=url)
     scene.write(("new", "avro", 2))
     expected["new"] = [typed(2)]
     scene.lakelog("maintain", "--once", "--job", "retype")
@@ -199,7 +201,7 @@ def test_values_behind_schemas_are_columns_whatever_dies(scene: Scene) -> None:
     check()
     gateway.close()
     scene.lakelog("fsck", "--deep")
-    [table] = (scene.root / "topics").glob("by-avro*/**/_delta_log")
-    assert sorted(DeltaTable(table.parent).to_pyarrow_table()["delay"].to_pylist()) == sorted(
-        delay for _, delay, _ in expected["by-avro"]
-    )
+    tables = {path.parent for path in (scene.root / "topics").glob("by-avro*/**/_delta_log")}
+    delays = sorted(delay for _, delay, _ in expected["by-avro"])
+    found = [sorted(DeltaTable(table).to_pyarrow_table()["delay"].to_pylist()) for table in tables]
+    assert delays in found, "another reader of Delta has them, too"

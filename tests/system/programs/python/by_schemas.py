@@ -1,6 +1,6 @@
 """Serializers of confluent-kafka that are given their schemas: `by_schemas.py BOOTSTRAP REGISTRY` writes each
-line of its input, a JSON object with `topic`, `kind` (avro, json or protobuf), `schema`, and `values`. A schema
-of Protobuf is the fields of a message: names with their types and numbers. Prints the id of each schema.
+line of its input, with `topic`, `kind` (avro, json or protobuf), `schema`, and `values`. For Protobuf
+the schema is the fields of a message: names with types and numbers. Prints the id of each schema.
 """
 
 import json
