@@ -533,6 +533,11 @@ SAME_SCHEMA_MIN = 32
 
 SCHEMA_TEXT_MAX_CHARS = 1_048_576
 PROTO_COMPILE_MAX_S = 20.0
+PROTO_COMPILE_MAX_BYTES = 512 * MIB
+PROTO_COMPILED_MAX_BYTES = 8 * MIB
+"""The text of a schema, and the time and the memory of the compiler of Protobuf, and what it writes. 1 MiB of
+fields takes it a second and 100 MiB."""
+
 NAMED_SCHEMAS_MAX = 20
 """Schemas that one produce request names."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from log_tables.schemas import avro, protobuf
+from log_tables.schemas.proto_compiler import UnkeptReason
 from log_tables.schemas.schema import InvalidSchema, Schema, SchemaKind
 
 
@@ -21,14 +22,24 @@ class Decoder:
     steps: Callable[[Sequence[str]], tuple[str, ...]]
 
 
-@lru_cache(maxsize=512)
 def decoder_of(schema: Schema, message: tuple[int, ...] = ()) -> Decoder | str:
     """The decoder of values of `schema`, or why it has none: a schema that is none is not read twice.
 
-    `message` are the indexes of a message in a file of Protobuf.
+    `message` are the indexes of a message in a file of Protobuf. Values with any others take no decoder's
+    place.
     """
     try:
+        return _kept(schema, message)
+    except UnkeptReason as reason:
+        return str(reason)
+
+
+@lru_cache(maxsize=512)
+def _kept(schema: Schema, message: tuple[int, ...]) -> Decoder | str:
+    try:
         return _MADE[schema.kind](schema, message)
+    except UnkeptReason:
+        raise
     except InvalidSchema as invalid:
         return str(invalid)
 

@@ -1,19 +1,21 @@
 """Files of Protobuf as descriptors: protoc compiles their text, in a process of its own.
 
 A schema may be anybody's. The compiler sees a directory with this schema, the files that it refers to, and
-those that come with the compiler; it has PROTO_COMPILE_MAX_S.
+those that come with the compiler. Its time, its memory and what it writes are bounded.
 """
 
+import os
 import re
 import subprocess
 import sys
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from log_tables.limits import PROTO_COMPILE_MAX_S
@@ -22,10 +24,10 @@ from log_tables.schemas.schema import InvalidSchema, Schema
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
-_SCHEMA = "schema.proto"
-_NAME = re.compile(r"(?!.*(^|/)\.{0,2}(/|$))[\w.\-/]{1,250}")
+_NAME = re.compile(r"(?!.*(^|/)\.{0,2}(/|$))[\w.\-/]{1,250}", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _SAID = re.compile(r"[\w.\-/]+\.proto:")
+_SAID_MAX_BYTES = 64 * 1024
 _MISSING = 'Protobuf is not installed here; run `pip install "lakelog[protobuf]"`'
 
 _OWN = {
@@ -57,85 +59,175 @@ message Decimal {
 """Files that Confluent's registry has by itself: the names and numbers of their fields are its own."""
 
 
+class UnkeptReason(InvalidSchema):
+    """A reason that is not one of the schema alone: the machine's, or that of a message index in a value.
+    Whoever keeps reasons does not keep it.
+    """
+
+
 def message_of(schema: Schema, indexes: Sequence[int]) -> "Descriptor":
     """The message type to which `indexes` lead in the file of `schema`. Raises InvalidSchema."""
-    try:
-        from google.protobuf.descriptor_pool import DescriptorPool
-    except ImportError:
-        raise InvalidSchema(_MISSING) from None
-    files = _files(schema)
-    pool: Any = DescriptorPool()
-    try:
-        for each in files:
-            pool.Add(each)
-        inside, name = files[-1].message_type, list[str]()
-        for index in indexes:
-            name.append(inside[index if index >= 0 else len(inside)].name)
-            inside = inside[index].nested_type
-        package = files[-1].package
-        found: Descriptor = pool.FindMessageTypeByName(".".join([*([package] if package else []), *name]))
-    except IndexError:
-        raise InvalidSchema(f"the schema has no message type {'.'.join(map(str, indexes))}") from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidSchema(f"the schema is no file of Protobuf: {error!s:.200}") from None
+    file = _file_of(schema)
+    inside, name = file.proto.message_type, [file.proto.package] if file.proto.package else []
+    for index in indexes:
+        if not 0 <= index < len(inside):
+            raise UnkeptReason(f"the schema has no message type {'.'.join(map(str, indexes))}")
+        name.append(inside[index].name)
+        inside = inside[index].nested_type
+    found: Descriptor = file.pool.FindMessageTypeByName(".".join(name))
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """The file of a schema, and a pool with it and with all that it imports: of this schema alone, as another
+    one may have other types of the same names.
+    """
+
+    proto: Any
+    pool: Any
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The file of a schema, or why it has none; None before it was asked for."""
+
+    found: _File | InvalidSchema | None = None
+    making: Lock = field(default_factory=Lock)
+
+
 @lru_cache(maxsize=256)
-def _files(schema: Schema) -> Sequence[Any]:
-    """The files of `schema` as FileDescriptorProtos, each after what it imports. Raises InvalidSchema."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-    from google.protobuf.message import DecodeError
+def _kept(_: Schema) -> _Kept:
+    return _Kept()
 
+
+def _file_of(schema: Schema) -> _File:
+    """The file of `schema`, which is made once. Raises InvalidSchema, again and again for the same reason."""
+    kept = _kept(schema)
+    with kept.making:
+        if kept.found is None:
+            try:
+                kept.found = _made(schema)
+            except UnkeptReason:
+                raise
+            except InvalidSchema as invalid:
+                kept.found = invalid
+        found = kept.found
+    if isinstance(found, InvalidSchema):
+        raise InvalidSchema(str(found))
+    return found
+
+
+def _made(schema: Schema) -> _File:
+    """The file of `schema` in a pool of its own. Raises InvalidSchema."""
     try:
-        if not _BASE64.fullmatch(schema.text):
-            return [*FileDescriptorSet.FromString(_compiled(schema)).file]
-        texts = [*(text for _, text in schema.references), schema.text]
-        given = [FileDescriptorProto.FromString(b64decode(text)) for text in texts]
-    except (DecodeError, ValueError) as error:
+        from google.protobuf.descriptor_pool import DescriptorPool
+        from google.protobuf.message import DecodeError
+    except ImportError:
+        raise InvalidSchema(_MISSING) from None
+    pool: Any = DescriptorPool()
+    try:
+        is_text = _BASE64.fullmatch(schema.text) is None
+        files = _compiled(schema) if is_text else _decoded(schema)
+        for each in files:
+            _drop_extensions(each)
+            pool.Add(each)
+    except (DecodeError, KeyError, TypeError, ValueError) as error:
         raise InvalidSchema(f"the schema is no file of Protobuf: {error!s:.200}") from None
-    imported = {name for each in given for name in each.dependency if name not in {one.name for one in given}}
-    return [*_well_known(imported), *given]
+    return _File(files[-1], pool)
 
 
-def _well_known(names: Iterable[str]) -> Iterator[Any]:
-    """The files of Protobuf itself among those with `names`."""
+def _drop_extensions(message: Any) -> None:
+    """Leave fields that are declared elsewhere out of a file or a message: they have no columns, and so their
+    bytes are read past, whatever is in them.
+    """
+    del message.extension[:]
+    for each in message.nested_type if hasattr(message, "nested_type") else message.message_type:
+        _drop_extensions(each)
+
+
+def _decoded(schema: Schema) -> list[Any]:
+    """The FileDescriptorProtos in the text of `schema`, in base64, each after what it imports."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-    for name in sorted(names):
-        module = re.fullmatch(r"google/protobuf/([a-z_]+)\.proto", name)
-        if module is not None:
-            try:
-                descriptor = import_module(f"google.protobuf.{module[1]}_pb2").DESCRIPTOR
-            except ImportError:
-                continue
-            found = FileDescriptorProto()
-            descriptor.CopyToProto(found)
-            yield found
+    named = [*schema.references, (_free_name(schema), schema.text)]
+    given = [FileDescriptorProto.FromString(b64decode(text, validate=True)) for _, text in named]
+    for file, (name, _) in zip(given, named, strict=True):
+        file.name = name  # that by which it is imported: registries have others in it
+    others = {name for each in given for name in each.dependency} - {name for name, _ in named}
+    if not others:
+        return given
+    imports = "".join(f'import "{_checked(name)}";\n' for name in sorted(others))
+    compiled = _compiled(Schema(schema.kind, f'syntax = "proto3";\n{imports}'))
+    return [*compiled[:-1], *given]
 
 
-def _compiled(schema: Schema) -> bytes:
-    """The output of protoc for the text of `schema`. Raises InvalidSchema."""
+def _free_name(schema: Schema) -> str:
+    """A name for the file of `schema` that none of its references has."""
+    name, taken = "schema.proto", {name for name, _ in schema.references}
+    while name in taken:
+        name = f"_{name}"
+    return name
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InvalidSchema(f"the schema refers to {name[:100]!r}, which is no path of a file")
+    return name
+
+
+def _compiled(schema: Schema) -> list[Any]:
+    """The FileDescriptorProtos that protoc makes of the text of `schema`, each after what it imports. Raises
+    InvalidSchema.
+    """
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
     if find_spec("grpc_tools") is None:
         raise InvalidSchema(_MISSING)
-    with TemporaryDirectory(prefix="lakelog-protoc-") as made:
-        root, out = Path(made, "in"), Path(made, "out")
-        for name, text in {**_OWN, **dict(schema.references), _SCHEMA: schema.text}.items():
-            if not _NAME.fullmatch(name):
-                raise InvalidSchema(f"the schema refers to {name[:100]!r}, which is no path of a file")
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        options = [f"--descriptor_set_out={out}", "--include_imports", "--experimental_editions"]
-        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", "-I.", *options, _SCHEMA]
+    own = _free_name(schema)
+    texts = {**_OWN, **{_checked(name): text for name, text in schema.references}, own: schema.text}
+    try:
+        with TemporaryDirectory(prefix="lakelog-protoc-") as made:
+            for name, text in texts.items():
+                path = Path(made, "in", name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, "utf-8")
+            return [*FileDescriptorSet.FromString(_run(Path(made), own)).file]
+    except (FileExistsError, NotADirectoryError, IsADirectoryError):
+        raise InvalidSchema("the schema refers to a file and to another one inside of it") from None
+    except OSError as error:
+        raise UnkeptReason(f"the schema cannot be compiled now: {error.strerror}") from None
+
+
+def _run(made: Path, name: str) -> bytes:
+    """The output of protoc for the file `name` in `made`/in. Raises InvalidSchema, OSError."""
+    out, errors = made / "out", made / "errors"
+    options = [f"--descriptor_set_out={out}", "--include_imports", "--experimental_editions"]
+    # With the paths of this process but relative ones, and without a working directory of modules.
+    paths = [path for path in sys.path if os.path.isabs(path)]
+    with errors.open("wb") as said:
         try:
             done = subprocess.run(
-                command, cwd=root, capture_output=True, timeout=PROTO_COMPILE_MAX_S, check=False
+                [
+                    *(sys.executable, "-P", "-m", "log_tables.schemas.protoc"),
+                    *(str(made / "in"), f"{PROTO_COMPILE_MAX_S:.0f}", *options, name),
+                ],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                timeout=PROTO_COMPILE_MAX_S,
+                start_new_session=True,  # Ctrl-C is for the gateway
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise InvalidSchema(f"the schema takes longer than {PROTO_COMPILE_MAX_S} s to compile") from None
-        if done.returncode != 0 or not out.exists():
-            lines = done.stderr.decode(errors="replace").replace(str(root), "").splitlines()
-            said = "; ".join(line for line in lines if _SAID.match(line)) or "protoc has ended"
-            raise InvalidSchema(f"the schema is no file of Protobuf: {said[:200]}")
-        return out.read_bytes()
+    if done.returncode != 0 or not out.exists():
+        with errors.open("rb") as told:
+            lines = told.read(_SAID_MAX_BYTES).decode(errors="replace").replace(str(made), "").splitlines()
+        reason = (
+            "; ".join(line for line in lines if _SAID.match(line))
+            or "protoc ends without a reason; is it too large?"
+        )
+        raise InvalidSchema(f"the schema is no file of Protobuf: {reason[:200]}")
+    return out.read_bytes()

@@ -1,10 +1,6 @@
 """Messages of Protobuf become the JSON that stands for them, and anything that is none is refused."""
 
-import base64
 import json
-import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +11,12 @@ from log_tables.columns.declaration import Declaration, parse
 from log_tables.columns.misfit import misfits
 from log_tables.columns.proposed import proposed
 from log_tables.rows import Rows
-from log_tables.schemas import proto_compiler, protobuf
+from log_tables.schemas import protobuf
 from log_tables.schemas.decoded import Encoding, Format
 from log_tables.schemas.decoded import decoded as decode
 from log_tables.schemas.encoder import encoded
 from log_tables.schemas.framing import VALUE_HEADER, message_indexes, prefixed
-from log_tables.schemas.schema import InvalidSchema, KnownSchemas, Undecodable, Unencodable
+from log_tables.schemas.schema import KnownSchemas, Undecodable, Unencodable
 from log_tables.schemas.varint import to_zigzag
 from tests.kit.proto_values import FLIGHT, OLD, flights, schema_of, written
 from tests.log_tables.columns.test_fit import table
@@ -172,47 +168,6 @@ def test_a_pointer_follows_the_number_of_a_field() -> None:
     assert steps(["99"]) == ("99",)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "the schema has no message type 0"),
-        ('syntax = "proto3"; message A { B b = 1; }', 'schema.proto:1:32: "B" is not defined.'),
-        ('syntax = "proto3"; import "/etc/passwd"; message A {}', 'Import "/etc/passwd" was not found'),
-        ('syntax = "proto3"; import "../a.proto"; message A {}', "are not allowed in the virtual path"),
-        ("AAAA", "the schema is no file of Protobuf"),
-        ("message A {" * 5_000, "the schema is no file of Protobuf"),
-    ],
-)
-def test_a_schema_that_is_none_is_refused(text: str, why: str) -> None:
-    with pytest.raises(InvalidSchema) as raised:
-        protobuf.to_json(schema_of(text), (0,))
-    assert why in str(raised.value)
-
-
-@pytest.mark.parametrize("name", ["/etc/x.proto", "../x.proto", "a/../../x.proto", "", "x\0.proto", "a//b"])
-def test_a_reference_leads_nowhere_but_into_its_directory(name: str) -> None:
-    with pytest.raises(InvalidSchema, match="no path of a file"):
-        protobuf.to_json(schema_of('syntax = "proto3"; message A {}', (name, "")), (0,))
-
-
-def test_a_schema_refers_to_others() -> None:
-    inner = 'syntax = "proto3"; package p; message In { int32 x = 1; }'
-    outer = 'syntax = "proto3"; import "dir/in.proto"; message Out { p.In in = 1; }'
-    read = protobuf.to_json(schema_of(outer, ("dir/in.proto", inner)), (0,))
-    assert read(b"\x0a\x02\x08\x07", 0) == b'{"in":{"x":7}}'
-
-
-def test_a_schema_may_be_a_serialized_file() -> None:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.timestamp_pb2 import DESCRIPTOR
-
-    file = FileDescriptorProto(name="t.proto", syntax="proto3", dependency=[DESCRIPTOR.name])
-    message = file.message_type.add(name="M")
-    message.field.add(name="at", number=1, type=11, label=1, type_name=".google.protobuf.Timestamp")
-    text = base64.b64encode(file.SerializeToString()).decode()
-    assert protobuf.to_json(schema_of(text), (0,))(b"\x0a\x00", 0) == b'{"at":"1970-01-01T00:00:00Z"}'
-
-
 def test_a_value_cannot_become_more_than_its_room() -> None:
     fields = "".join(f"int32 f{index} = {index + 1};" for index in range(5_000))
     text = f'syntax = "proto3"; message M {{ repeated W a = 1; message W {{ {fields} }} }}'
@@ -241,20 +196,3 @@ def test_json_that_is_no_message_is_refused() -> None:
             written(FLIGHT, value)
     with pytest.raises(Unencodable, match="not JSON"):
         encoded(b"{", 1, schema_of(FLIGHT))
-
-
-def test_without_the_extra_a_schema_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pool", None)
-    with pytest.raises(InvalidSchema, match=r'pip install "lakelog\[protobuf\]"'):
-        proto_compiler.message_of(schema_of('syntax = "proto3"; message A {}'), (0,))
-
-
-def test_a_reference_is_never_run(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    program = f"open({str(run)!r}, 'w').close()"
-    with suppress(InvalidSchema):
-        text = 'syntax = "proto3"; message A {}'
-        protobuf.to_json(
-            schema_of(text, ("grpc_tools/protoc.py", program), ("grpc_tools/__init__.py", "")), (0,)
-        )
-    assert not run.exists()
