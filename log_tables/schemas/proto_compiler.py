@@ -130,20 +130,25 @@ def _made(schema: Schema) -> _File:
         is_text = _BASE64.fullmatch(schema.text) is None
         files = _compiled(schema) if is_text else _decoded(schema)
         for each in files:
-            _drop_extensions(each)
+            _settle(each)
             pool.Add(each)
     except (DecodeError, KeyError, TypeError, ValueError) as error:
         raise InvalidSchema(f"the schema is no file of Protobuf: {error!s:.200}") from None
     return _File(files[-1], pool)
 
 
-def _drop_extensions(message: Any) -> None:
-    """Leave fields that are declared elsewhere out of a file or a message: they have no columns, and so their
-    bytes are read past, whatever is in them.
+def _settle(file: Any) -> None:
+    """Leave fields that are declared elsewhere out of a file: they have no columns, and so their bytes are
+    read past, whatever is in them. Raises ValueError for an entry of a map that protoc would not have made.
     """
-    del message.extension[:]
-    for each in message.nested_type if hasattr(message, "nested_type") else message.message_type:
-        _drop_extensions(each)
+    left = [file]
+    while left:
+        each = left.pop()
+        del each.extension[:]
+        left += each.message_type if each is file else each.nested_type
+        is_entry = each is not file and each.options.map_entry
+        if is_entry and [(one.number, one.name) for one in each.field] != [(1, "key"), (2, "value")]:
+            raise ValueError(f"the map of {each.name[:100]} has no keys and values")
 
 
 def _decoded(schema: Schema) -> list[Any]:

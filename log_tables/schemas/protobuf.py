@@ -5,26 +5,38 @@ names of the file, and whole numbers as numbers. A message within itself is text
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from log_tables.limits import VALUE_DEPTH_MAX
 from log_tables.schemas.moments import real
 from log_tables.schemas.proto_compiler import message_of
+from log_tables.schemas.proto_known import LIST_VALUE, STRUCT, TEXT_BYTES, TEXTS, VALUE, is_map, known
+from log_tables.schemas.proto_wire import Wire
 from log_tables.schemas.room import Room
-from log_tables.schemas.schema import Schema, Undecodable, Unencodable
+from log_tables.schemas.schema import InvalidSchema, Schema, Undecodable, Unencodable
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 _ENTRY_BYTES = 16
-_DECIMAL_MAX_BYTES = 64
+_STEP_MAX_DIGITS = 9
+"""No number of a field is longer."""
 
-Show = Callable[[Any, Room], Any]
-"""From a field as the runtime has it to what JSON can have."""
+
+@dataclass(slots=True)
+class _Room(Room):
+    """Room for one value, and the names of the types within which its reader is."""
+
+    within: set[str] = field(default_factory=set)
+
+
+Show = Callable[[Any, _Room], Any]
+"""From a message, or one of its fields, as the runtime has it to what JSON can have."""
 
 
 def to_json(schema: Schema, message: Sequence[int]) -> Callable[[bytes, int], bytes]:
@@ -34,23 +46,28 @@ def to_json(schema: Schema, message: Sequence[int]) -> Callable[[bytes, int], by
     schema that is none.
     """
     descriptor = message_of(schema, message)
-    show = _Compiler().message(descriptor)
     from google.protobuf.message import DecodeError
     from google.protobuf.message_factory import GetMessageClass
 
-    parse = GetMessageClass(descriptor).FromString
+    try:
+        made = GetMessageClass(descriptor)
+    except RecursionError:
+        raise InvalidSchema("the types of the schema lead too far, each to the next") from None
+    # Those of the class: a field may have the same name.
+    parse, has = made.FromString, made.HasField
+    show, wire = _Compiler(has).compiled(descriptor), Wire(descriptor)
 
     def decode(value: bytes, start: int) -> bytes:
+        data = value[start:]
+        wire.check(data)
         try:
-            found = parse(value[start:])
+            found = parse(data)
         except DecodeError:
-            raise Undecodable(f"is no {descriptor.full_name}") from None
+            raise wire.why_not(data) from None
         try:
-            return msgspec.json.encode(show(found, Room()))
-        except UnicodeDecodeError:
-            raise Undecodable("has text that is not UTF-8") from None
+            return msgspec.json.encode(show(found, _Room()))
         except RecursionError:
-            raise Undecodable(f"is nested more than {VALUE_DEPTH_MAX} deep") from None
+            raise Undecodable("is nested too deep") from None
 
     return decode
 
@@ -102,156 +119,242 @@ def steps(schema: Schema, message: Sequence[int]) -> Callable[[Sequence[str]], t
 
 
 def _field(message: "Descriptor", step: str) -> "FieldDescriptor | None":
-    if step.isdecimal():
+    if step.isdecimal() and len(step) <= _STEP_MAX_DIGITS:
         return message.fields_by_number.get(int(step))
     return message.fields_by_name.get(step)
 
 
 def _inside(field: "FieldDescriptor") -> "Descriptor | None":
-    """The message type of a field, or of the values of a map."""
+    """The message type of a field, or of the values of a map; None where JSON does not have its fields."""
     found: Descriptor | None = field.message_type
-    if found is not None and found.GetOptions().map_entry:
-        return found.fields_by_name["value"].message_type
-    return found
+    if is_map(field):
+        found = field.message_type.fields_by_name["value"].message_type
+    return None if found is None or known(found) else found
+
+
+@dataclass(slots=True)
+class _Fields:
+    """The fields of a type of messages: what shows them, and the bytes that they take at the least.
+
+    `nulls` has the names of all, in order. Those of `scalars` are read at once, by `read`; some become
+    something else by `forms`, or are no number of JSON, as `reals` may be. Those of `options` may be absent.
+    `parts` are all others.
+    """
+
+    size: int = 0
+    nulls: dict[str, Any] = field(default_factory=dict)
+    scalars: tuple[str, ...] = ()
+    read: Callable[[Any], Iterable[Any]] = tuple
+    forms: list[tuple[str, Callable[[Any], Any]]] = field(default_factory=list)
+    reals: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+    parts: list[tuple[str, Show]] = field(default_factory=list)
+    has: Callable[[Any, str], bool] = hasattr
+    has_messages: bool = False
+
+    def show(self, found: Any, room: _Room) -> dict[str, Any]:
+        """A message, as JSON has it. Raises Undecodable."""
+        room.take(self.size)
+        shown, at = self.nulls.copy(), ""
+        try:
+            shown.update(zip(self.scalars, self.read(found), strict=True))
+            for at, form in self.forms:
+                shown[at] = form(shown[at])
+            for at in self.reals:
+                if not isfinite(shown[at]):
+                    shown[at] = real(shown[at])
+            for at in self.options:
+                if not self.has(found, at):
+                    shown[at] = None
+            for at, part in self.parts:
+                shown[at] = part(found, room)
+        except Undecodable as error:
+            raise error.within(at) from None
+        except UnicodeDecodeError:
+            raise Undecodable("has text that is not UTF-8", (at or _not_text(found, self.scalars),)) from None
+        return shown
+
+
+def _not_text(found: Any, names: Iterable[str]) -> str:
+    """The first of the fields with `names` that cannot be read."""
+    for name in names:
+        try:
+            getattr(found, name)
+        except UnicodeDecodeError:
+            return name
+    return ""
 
 
 class _Compiler:
-    """Makes what shows messages, of each type once."""
+    """Makes what shows messages, of each type once. `has` says whether a message has a field."""
 
-    def __init__(self) -> None:
-        self._made: dict[str, Show | None] = {}
+    def __init__(self, has: Callable[[Any, str], bool]) -> None:
+        self._has = has
+        self._made: dict[str, Show] = {}
+        self._left: list[Callable[[], None]] = []
 
-    def message(self, descriptor: "Descriptor") -> Show:
-        """The function that shows messages of a type."""
+    def compiled(self, descriptor: "Descriptor") -> Show:
+        """The function that shows messages of a type. However long types lead from one to the next."""
+        show = self._message(descriptor)
+        while self._left:
+            self._left.pop()()
+        return show
+
+    def _message(self, descriptor: "Descriptor") -> Show:
+        """The function that shows messages of a type, which is ready once none are left."""
         name = descriptor.full_name
-        if name in _WELL_KNOWN:
-            return _WELL_KNOWN[name]
-        if name in self._made:
-            return self._made[name] or self._within_itself(name)
-        self._made[name] = None
-        fields = [(each.name, self._field(each)) for each in descriptor.fields]
-        size = sum(len(each) + _ENTRY_BYTES for each, _ in fields)
+        if name not in self._made:
+            if known(descriptor):
+                self._made[name] = self._known(descriptor)
+            else:
+                fields = _Fields()
+                self._left.append(lambda: self._fill(descriptor, fields))
+                self._made[name] = _within_itself(name, fields)
+        return self._made[name]
 
-        def show(found: Any, room: Room) -> dict[str, Any]:
-            room.take(size)
-            shown, at = {}, ""
-            try:
-                for at, of_field in fields:
-                    shown[at] = of_field(found, room)
-            except Undecodable as error:
-                raise error.within(at) from None
-            except UnicodeDecodeError:
-                raise Undecodable("has text that is not UTF-8", (at,)) from None
-            return shown
+    def _fill(self, descriptor: "Descriptor", fields: _Fields) -> None:
+        fields.has, scalars = self._has, list[str]()
+        for each in descriptor.fields:
+            name, form, width = each.name, *_form(each)
+            fields.nulls[name] = None
+            fields.size += len(name) + width
+            fields.has_messages |= each.message_type is not None
+            if each.message_type is not None or each.is_repeated:
+                fields.parts.append((name, self._part(each)))
+                continue
+            scalars.append(name)
+            if form is real:
+                fields.reals.append(name)
+            elif form is not None:
+                fields.forms.append((name, form))
+            if each.has_presence:
+                fields.options.append(name)
+        fields.scalars = tuple(scalars)
+        if len(scalars) == 1:
+            read_one = attrgetter(*scalars)
+            fields.read = lambda found: (read_one(found),)
+        elif scalars:
+            fields.read = attrgetter(*scalars)
+        else:
+            fields.read = lambda _: ()
 
-        self._made[name] = show
-        return show
+    def _part(self, each: "FieldDescriptor") -> Show:
+        """The function that shows a field of a message that is a message, or has several values."""
+        name, has = each.name, self._has
+        if is_map(each):
+            return self._map(name, each.message_type)
+        if each.is_repeated:
+            return self._items(each)
+        show = self._message(each.message_type)
+        return lambda found, room: show(getattr(found, name), room) if has(found, name) else None
 
-    def _within_itself(self, name: str) -> Show:
-        def show(found: Any, room: Room) -> Any:
-            inner = self._made[name]
-            assert inner is not None
-            with room.deeper() as outermost:
-                shown = inner(found, room)
-            return msgspec.json.encode(shown).decode() if outermost else shown
+    def _items(self, each: "FieldDescriptor") -> Show:
+        name, form, width = each.name, *_form(each)
+        show = None if each.message_type is None else self._message(each.message_type)
 
-        return show
-
-    def _field(self, field: "FieldDescriptor") -> Show:
-        """The function that shows a field of a message."""
-        name, is_map = (
-            field.name,
-            field.message_type is not None and field.message_type.GetOptions().map_entry,
-        )
-        if is_map:
-            return self._map(name, field.message_type)
-        show = self._single(field)
-        if field.is_repeated:
-
-            def items(found: Any, room: Room) -> list[Any]:
-                values = getattr(found, name)
-                room.take(len(values) * _ENTRY_BYTES)
+        def items(found: Any, room: _Room) -> list[Any]:
+            values = getattr(found, name)
+            room.take(len(values) * width)
+            if show is not None:
                 return [show(item, room) for item in values]
+            return [*values] if form is None else [form(item) for item in values]
 
-            return items
-        if field.has_presence:
-            return lambda found, room: show(getattr(found, name), room) if found.HasField(name) else None
-        return lambda found, room: show(getattr(found, name), room)
+        return items
 
     def _map(self, name: str, entry: "Descriptor") -> Show:
-        show = self._single(entry.fields_by_name["value"])
+        value = entry.fields_by_name["value"]
+        form, width = _form(value)
+        show = None if value.message_type is None else self._message(value.message_type)
+        width += _ENTRY_BYTES
 
-        def entries(found: Any, room: Room) -> dict[str, Any]:
+        def entries(found: Any, room: _Room) -> dict[str, Any]:
             values: Mapping[Any, Any] = getattr(found, name)
-            room.take(len(values) * _ENTRY_BYTES)
-            return {_key(key): show(values[key], room) for key in values}
+            room.take(len(values) * width)
+            # In order: the runtime has them in another one in each process.
+            keys = sorted(values)
+            if show is not None:
+                return {_key(key): show(values[key], room) for key in keys}
+            return {_key(key): values[key] if form is None else form(values[key]) for key in keys}
 
         return entries
 
-    def _single(self, field: "FieldDescriptor") -> Show:
-        """The function that shows one value of a field."""
-        if field.message_type is not None:
-            return self.message(field.message_type)
-        if field.enum_type is not None:
-            names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
-            return lambda value, _: names.get(value, value)
-        if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
-            return lambda value, _: real(value)
-        if field.type == field.TYPE_BYTES:
-            return lambda value, _: b64encode(value).decode()
-        return lambda value, _: value
+    def _known(self, descriptor: "Descriptor") -> Show:
+        """The function that shows a type that JSON has a form of its own for."""
+        name, first = descriptor.full_name, descriptor.fields[0]
+        if name in TEXTS:
+            text = TEXTS[name]
+
+            def texts(found: Any, room: _Room) -> Any:
+                room.take(TEXT_BYTES)
+                return text(found)
+
+            return texts
+        if name == VALUE:
+            return self._value(descriptor)
+        if name in (STRUCT, LIST_VALUE):
+            return self._map(first.name, first.message_type) if name == STRUCT else self._items(first)
+        form, width = _form(first)
+
+        def wrapped(found: Any, room: _Room) -> Any:
+            room.take(width)
+            return found.value if form is None else form(found.value)
+
+        return wrapped
+
+    def _value(self, descriptor: "Descriptor") -> Show:
+        """The function that shows a value of any kind."""
+        inner: dict[str, Show] = {}
+        kinds = {each.name: each.message_type for each in descriptor.fields if each.message_type is not None}
+        self._left.append(lambda: inner.update({name: self._message(each) for name, each in kinds.items()}))
+
+        def value(found: Any, room: _Room) -> Any:
+            room.take(_ENTRY_BYTES)
+            kind = found.WhichOneof("kind")
+            if kind is None or kind == "null_value":
+                return None
+            if kind in inner:
+                return inner[kind](getattr(found, kind), room)
+            return real(found.number_value) if kind == "number_value" else getattr(found, kind)
+
+        return value
+
+
+def _within_itself(name: str, fields: _Fields) -> Show:
+    """Shows a message: as text, if it is within one of the same type."""
+
+    def show(found: Any, room: _Room) -> Any:
+        if not fields.has_messages:
+            return fields.show(found, room)
+        if name in room.within:
+            with room.deeper() as outermost:
+                shown = fields.show(found, room)
+            return msgspec.json.encode(shown).decode() if outermost else shown
+        room.within.add(name)
+        shown = fields.show(found, room)
+        room.within.discard(name)
+        return shown
+
+    return show
+
+
+def _form(each: "FieldDescriptor") -> tuple[Callable[[Any], Any] | None, int]:
+    """(What a value of a field that is no message becomes, None: what it is; the bytes that it takes)."""
+    if each.enum_type is not None:
+        return _enum(each.enum_type)
+    if each.cpp_type in (each.CPPTYPE_FLOAT, each.CPPTYPE_DOUBLE):
+        return real, _ENTRY_BYTES
+    return (_base64 if each.type == each.TYPE_BYTES else None), _ENTRY_BYTES
+
+
+def _enum(kind: "EnumDescriptor") -> tuple[Callable[[int], str | int], int]:
+    names = {number: each.name for number, each in kind.values_by_number.items()}
+    return lambda value: names.get(value, value), _ENTRY_BYTES + max(map(len, names.values()), default=0)
+
+
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode()
 
 
 def _key(key: Any) -> str:
     """The key of a map as a name: true and false as JSON has them."""
     return str(key).lower() if isinstance(key, bool) else str(key)
-
-
-def _text(found: Any, _: Room) -> str:
-    """A time, a duration or a field mask, as the JSON of proto3 has it."""
-    try:
-        text: str = found.ToJsonString()
-    except (ValueError, OverflowError):
-        raise Undecodable(f"is no {found.DESCRIPTOR.name} of the years 1 to 9999") from None
-    return text
-
-
-def _value(found: Any, _: Room) -> Any:
-    """The value in a wrapper."""
-    value = found.value
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    return real(value) if isinstance(value, float) else value
-
-
-def _plain(found: Any, room: Room) -> Any:
-    """A value of any kind, as JSON."""
-    from google.protobuf.json_format import MessageToDict, SerializeToJsonError
-
-    room.take(found.ByteSize() * _ENTRY_BYTES)
-    try:
-        return MessageToDict(found)
-    except (SerializeToJsonError, ValueError):
-        raise Undecodable("is no JSON") from None
-
-
-def _any(found: Any, _: Room) -> dict[str, str]:
-    return {"@type": found.type_url, "value": b64encode(found.value).decode()}
-
-
-def _decimal(found: Any, _: Room) -> str:
-    """A decimal of Confluent's, as text."""
-    if len(found.value) > _DECIMAL_MAX_BYTES or not 0 <= found.scale <= _DECIMAL_MAX_BYTES:
-        raise Undecodable("is a decimal of too many digits")
-    number = int.from_bytes(found.value, "big", signed=True)
-    return f"{Decimal((number < 0, tuple(map(int, str(abs(number)))), -found.scale)):f}"
-
-
-_WRAPPERS = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-_WELL_KNOWN: dict[str, Show] = {
-    **{f"google.protobuf.{name}": _text for name in ("Timestamp", "Duration", "FieldMask")},
-    **{f"google.protobuf.{name}": _plain for name in ("Struct", "Value", "ListValue")},
-    **{f"google.protobuf.{name}Value": _value for name in _WRAPPERS},
-    "google.protobuf.Any": _any,
-    "confluent.type.Decimal": _decimal,
-}

@@ -44,6 +44,54 @@ message Old {
   optional group Part = 4 { optional int32 a = 5; }
 }
 """
+_KINDS = (
+    "int32 int64 uint32 uint64 sint32 sint64 fixed32 fixed64 sfixed32 sfixed64 float double "
+    "bool string bytes E"
+)
+_KNOWN = (
+    "Timestamp",
+    "Duration",
+    "FieldMask",
+    "Struct",
+    "Value",
+    "ListValue",
+    "Int64Value",
+    "FloatValue",
+    "BytesValue",
+)
+MANY = "\n".join(
+    [
+        'syntax = "proto3";',
+        *(
+            f'import "google/protobuf/{name}.proto";'
+            for name in ("timestamp", "duration", "field_mask", "struct", "wrappers")
+        ),
+        "enum E { ZERO = 0; ONE = 1; MINUS = -1; }",
+        "message Many {",
+        *(f"{kind} a{n} = {n + 1};" for n, kind in enumerate(_KINDS.split())),
+        *(f"optional {kind} o{n} = {n + 21};" for n, kind in enumerate(_KINDS.split())),
+        *(f"repeated {kind} r{n} = {n + 41};" for n, kind in enumerate(_KINDS.split())),
+        *(f"map<int32, {kind}> m{n} = {n + 61};" for n, kind in enumerate(_KINDS.split())),
+        *(f"google.protobuf.{name} k{n} = {n + 81};" for n, name in enumerate(_KNOWN)),
+        *(f"repeated google.protobuf.{name} l{n} = {n + 101};" for n, name in enumerate(_KNOWN)),
+        "map<string, google.protobuf.Timestamp> at = 121; map<bool, Left> left = 122;",
+        "oneof one { string x = 123; Right right = 124; } }",
+        "message Left { Right right = 1; repeated Left left = 2; int32 a = 3; }",
+        "message Right { Left left = 1; map<int64, Right> more = 2; bool b = 3; }",
+    ]
+)
+"""Each type of a field, alone and in each way; messages within each other."""
+
+EDITION = """
+edition = "2023";
+message Edition {
+  int32 plain = 1;
+  int32 zero = 2 [features.field_presence = IMPLICIT];
+  repeated int32 apart = 3 [features.repeated_field_encoding = EXPANDED];
+  Edition group = 4 [features.message_encoding = DELIMITED];
+  string text = 5 [features.utf8_validation = NONE];
+}
+"""
 
 
 def schema_of(text: str, *references: tuple[str, str]) -> Schema:

@@ -63,6 +63,30 @@ def test_serialized_files_refer_to_others_whatever_they_call_themselves() -> Non
     assert protobuf.to_json(schema, (0,))(b"\x0a\x02\x08\x07", 0) == b'{"f1":{"x":7},"f2":null,"f3":null}'
 
 
+@pytest.mark.parametrize("name", ["key", "x"])
+def test_a_serialized_map_without_keys_and_values_is_refused(name: str) -> None:
+    file = FileDescriptorProto(name="default", syntax="proto3")
+    message = file.message_type.add(name="M")
+    entry = message.nested_type.add(name="AEntry")
+    entry.options.map_entry = True
+    entry.field.add(name=name, number=1, type=5, label=1)
+    message.field.add(name="a", number=1, type=11, label=3, type_name=".M.AEntry")
+    with pytest.raises(InvalidSchema, match="the map of AEntry has no keys and values"):
+        protobuf.to_json(schema_of(serialized(file)), (0,))
+
+
+def test_the_entry_of_a_map_may_be_the_type_of_a_field() -> None:
+    file = FileDescriptorProto(name="default", syntax="proto3")
+    message = file.message_type.add(name="M")
+    entry = message.nested_type.add(name="AEntry")
+    entry.options.map_entry = True
+    for number, field in enumerate(("key", "value"), 1):
+        entry.field.add(name=field, number=number, type=5, label=1)
+    message.field.add(name="a", number=1, type=11, label=1, type_name=".M.AEntry")
+    read = protobuf.to_json(schema_of(serialized(file)), (0,))
+    assert read(b"\x0a\x02\x08\x01", 0).startswith(b'{"a":')
+
+
 def test_a_reference_may_have_the_name_of_our_own_file() -> None:
     text = 'syntax = "proto3"; import "schema.proto"; message B { A a = 1; }'
     assert protobuf.to_json(schema_of(text, ("schema.proto", EMPTY)), (0,))(b"", 0) == b'{"a":null}'

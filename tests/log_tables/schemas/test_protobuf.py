@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from log_tables.columns.declaration import Declaration, parse
@@ -16,9 +16,10 @@ from log_tables.schemas.decoded import Encoding, Format
 from log_tables.schemas.decoded import decoded as decode
 from log_tables.schemas.encoder import encoded
 from log_tables.schemas.framing import VALUE_HEADER, message_indexes, prefixed
-from log_tables.schemas.schema import KnownSchemas, Undecodable, Unencodable
+from log_tables.schemas.schema import InvalidSchema, KnownSchemas, Undecodable, Unencodable
 from log_tables.schemas.varint import to_zigzag
-from tests.kit.proto_values import FLIGHT, OLD, flights, schema_of, written
+from tests.kit.proto_messages import expected, messages, same
+from tests.kit.proto_values import EDITION, FLIGHT, MANY, OLD, flights, schema_of, written
 from tests.log_tables.columns.test_fit import table
 
 NOTHING = Declaration((), Encoding(Format.PROTOBUF))
@@ -58,6 +59,60 @@ def test_a_message_has_the_json_of_proto3_with_numbers_and_with_zeros(value: dic
     if found["next"] is not None:
         found["next"] = json.loads(found["next"])
     assert found == with_absent(value)
+
+
+@pytest.mark.parametrize("text", [MANY, OLD, EDITION])
+def test_any_message_has_the_json_of_protobuf_but_for_what_the_page_says(text: str) -> None:
+    read = protobuf.to_json(schema_of(text), (0,))
+
+    @given(messages(schema_of(text)))
+    @settings(max_examples=30, suppress_health_check=[*HealthCheck])
+    def check(message: Any) -> None:
+        found = json.loads(read(message.SerializePartialToString(), 0))
+        assert same(found, expected(message)), (found, expected(message))
+
+    check()
+
+
+def test_a_message_within_itself_is_text_whatever_the_order_of_the_file() -> None:
+    types = ["message A { B b = 1; }", "message B { A a = 1; }"]
+    for fields in ("A a = 1; B b = 2;", "B b = 2; A a = 1;"):
+        for each in (types, types[::-1]):
+            text = f'syntax = "proto3"; message R {{ {fields} }} {" ".join(each)}'
+            found = shown(text, bytes.fromhex("0a060a040a020a0012060a040a020a00"))
+            assert found == {
+                "a": {"b": {"a": '{"b":{"a":null}}'}},
+                "b": {"a": {"b": '{"a":{"b":null}}'}},
+            }
+
+
+def test_keys_of_a_map_are_in_order() -> None:
+    text = 'syntax = "proto3"; message M { map<string, int32> a = 1; map<sint32, int32> b = 2; }'
+    value = b"".join(bytes([10, 3, 10, 1, each]) + bytes([18, 2, 8, each]) for each in b"jcxbaqz")
+    found = shown(text, value)
+    assert [*found["a"]] == sorted(found["a"])
+    assert [*found["b"]] == [str(each) for each in sorted(map(int, found["b"]))]
+
+
+@pytest.mark.parametrize("name", ["HasField", "WhichOneof", "DESCRIPTOR", "FromString", "__class__", "from"])
+def test_a_field_may_have_any_name(name: str) -> None:
+    text = f'syntax = "proto3"; message M {{ optional int32 {name} = 1; optional M b = 2; M c = 3; }}'
+    assert shown(text, b"\x08\x05\x12\x00") == {
+        name: 5,
+        "b": json.dumps({name: None, "b": None, "c": None}, separators=(",", ":")),
+        "c": None,
+    }
+
+
+def chain(length: int) -> str:
+    types = "".join(f"message M{index} {{ M{index + 1} a = 1; }}" for index in range(length))
+    return f'syntax = "proto3"; {types} message M{length} {{}}'
+
+
+def test_types_may_lead_far_from_one_to_the_next() -> None:
+    assert shown(chain(300), b"\x0a\x00") == {"a": {"a": None}}
+    with pytest.raises(InvalidSchema, match="lead too far"):
+        shown(chain(3_000), b"")
 
 
 @given(flights(), st.data())
@@ -148,8 +203,10 @@ _GUID = "00000000-0000-0000-0000-000000000000"
         (b"\x04\x00\x0a", "schema 1: the schema has no message type 0.5"),
         (b"\x02\x0a", "schema 1: the schema has no message type 5"),
         (to_zigzag(10**6), "the value has 1000000 indexes of its message type"),
-        (b"\0\x0a\xff", "the value is no air.Flight"),
-        (b"\0\x12\x01\xff", "the value is no air.Flight"),
+        (b"\0\x0a\xff", "schema 1: /id ends too early"),
+        (b"\0\x12\x01\xff", "schema 1: /carrier has text that is not UTF-8"),
+        (b"\0\x52\x03\x12\x01\xff", "schema 1: /next/carrier has text that is not UTF-8"),
+        (b"\0\x22\x07\x08\x80\xdb\x9f\xb8\xca\x7b", "schema 1: /at is no time of the years 1 to 9999"),
     ],
 )
 def test_an_error_says_what_is_wrong(value: bytes, why: str) -> None:
@@ -166,20 +223,21 @@ def test_a_pointer_follows_the_number_of_a_field() -> None:
     assert steps(["5", "0"]) == ("stops", "0")
     assert steps(["carrier", "x"]) == ("carrier", "x")
     assert steps(["99"]) == ("99",)
+    assert steps(["9", "1"]) == ("gate", "1")
+    assert steps(["9" * 5_000]) == ("9" * 5_000,)
 
 
 def test_a_value_cannot_become_more_than_its_room() -> None:
-    fields = "".join(f"int32 f{index} = {index + 1};" for index in range(5_000))
-    text = f'syntax = "proto3"; message M {{ repeated W a = 1; message W {{ {fields} }} }}'
-    with pytest.raises(Undecodable, match="would be more than"):
-        protobuf.to_json(schema_of(text), (0,))(b"\x0a\x00" * 100_000, 0)
+    text = f'syntax = "proto3"; enum E {{ {"A" * 30_000} = 0; }} message M {{ repeated E a = 1; }}'
+    with pytest.raises(Undecodable, match="/a would be more than"):
+        protobuf.to_json(schema_of(text), (0,))(b"\x0a\x90\x4e" + bytes(10_000), 0)
 
 
 def test_a_message_that_is_nested_too_deep_is_refused() -> None:
     value = b""
     for _ in range(1_000):
         value = b"\x52" + bytes([len(value) & 0x7F | 0x80, len(value) >> 7]) + value
-    with pytest.raises(Undecodable, match=r"is no air\.Flight"):
+    with pytest.raises(Undecodable, match=r"^the value is nested more than 100 deep$"):
         protobuf.to_json(schema_of(FLIGHT), (0,))(value, 0)
 
 
