@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 _ENTRY_BYTES = 16
+_TYPES_MAX_DEPTH = 300
 _STEP_MAX_DIGITS = 9
 """No number of a field is longer."""
 
@@ -47,12 +48,8 @@ def to_json(schema: Schema, message: Sequence[int]) -> Callable[[bytes, int], by
     """
     descriptor = message_of(schema, message)
     from google.protobuf.message import DecodeError
-    from google.protobuf.message_factory import GetMessageClass
 
-    try:
-        made = GetMessageClass(descriptor)
-    except RecursionError:
-        raise InvalidSchema("the types of the schema lead too far, each to the next") from None
+    made = _class_of(descriptor)
     # Those of the class: a field may have the same name.
     parse, has = made.FromString, made.HasField
     show, wire = _Compiler(has).compiled(descriptor), Wire(descriptor)
@@ -79,20 +76,37 @@ def from_json(schema: Schema, message: Sequence[int]) -> Callable[[object], byte
     """
     descriptor = message_of(schema, message)
     from google.protobuf.json_format import ParseDict, ParseError
-    from google.protobuf.message_factory import GetMessageClass
 
-    made = GetMessageClass(descriptor)
+    made = _class_of(descriptor)
 
     def encode(value: object) -> bytes:
         if not isinstance(value, dict):
             raise Unencodable("is no object")
         try:
             encoded: bytes = ParseDict(value, made()).SerializeToString(deterministic=True)
-        except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ParseError, ValueError, TypeError, AttributeError, RecursionError, SystemError) as error:
             raise Unencodable(f"is no {descriptor.full_name} ({error!s:.120})") from None
         return encoded
 
     return encode
+
+
+def _class_of(descriptor: "Descriptor") -> Any:
+    """The class of the messages of a type. Raises InvalidSchema."""
+    from google.protobuf.message_factory import GetMessageClass
+
+    # It goes from type to type by recursion, in this order, and if that fails it leaves half of them.
+    seen, way = {descriptor.full_name}, [iter(descriptor.fields)]
+    while way:
+        kind = next((each.message_type for each in way[-1] if each.message_type is not None), None)
+        if kind is None:
+            way.pop()
+        elif kind.full_name not in seen:
+            seen.add(kind.full_name)
+            way.append(iter(kind.fields))
+            if len(way) > _TYPES_MAX_DEPTH:
+                raise InvalidSchema("the types of the schema lead too far, each to the next")
+    return GetMessageClass(descriptor)
 
 
 def steps(schema: Schema, message: Sequence[int]) -> Callable[[Sequence[str]], tuple[str, ...]]:
