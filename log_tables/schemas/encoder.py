@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import msgspec
 
-from log_tables.schemas import avro_writer, protobuf
+from log_tables.schemas import avro_writer, protobuf_writer
 from log_tables.schemas.framing import prefixed
 from log_tables.schemas.schema import InvalidSchema, Schema, SchemaKind, Unencodable
 
@@ -28,7 +28,7 @@ def encoder_of(schema: Schema, of_avro: bool = False, message: tuple[int, ...] =
             case SchemaKind.AVRO:
                 return avro_writer.from_json(schema, of_avro)
             case SchemaKind.PROTOBUF:
-                return protobuf.from_json(schema, message)
+                return protobuf_writer.from_json(schema, message)
         return msgspec.json.encode
     except InvalidSchema as invalid:
         return str(invalid)

@@ -18,7 +18,7 @@ from log_tables.schemas.proto_compiler import message_of
 from log_tables.schemas.proto_known import LIST_VALUE, STRUCT, TEXT_BYTES, TEXTS, VALUE, is_map, known
 from log_tables.schemas.proto_wire import Wire
 from log_tables.schemas.room import Room
-from log_tables.schemas.schema import InvalidSchema, Schema, Undecodable, Unencodable
+from log_tables.schemas.schema import InvalidSchema, Schema, Undecodable
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
@@ -49,7 +49,7 @@ def to_json(schema: Schema, message: Sequence[int]) -> Callable[[bytes, int], by
     descriptor = message_of(schema, message)
     from google.protobuf.message import DecodeError
 
-    made = _class_of(descriptor)
+    made = class_of(descriptor)
     # Those of the class: a field may have the same name.
     parse, has = made.FromString, made.HasField
     show, wire = _Compiler(has).compiled(descriptor), Wire(descriptor)
@@ -69,29 +69,7 @@ def to_json(schema: Schema, message: Sequence[int]) -> Callable[[bytes, int], by
     return decode
 
 
-def from_json(schema: Schema, message: Sequence[int]) -> Callable[[object], bytes]:
-    """A function from decoded JSON, that of proto3 or ours, to the message that it stands for.
-
-    It raises Unencodable. Raises InvalidSchema for a schema that is none.
-    """
-    descriptor = message_of(schema, message)
-    from google.protobuf.json_format import ParseDict, ParseError
-
-    made = _class_of(descriptor)
-
-    def encode(value: object) -> bytes:
-        if not isinstance(value, dict):
-            raise Unencodable("is no object")
-        try:
-            encoded: bytes = ParseDict(value, made()).SerializeToString(deterministic=True)
-        except (ParseError, ValueError, TypeError, AttributeError, RecursionError, SystemError) as error:
-            raise Unencodable(f"is no {descriptor.full_name} ({error!s:.120})") from None
-        return encoded
-
-    return encode
-
-
-def _class_of(descriptor: "Descriptor") -> Any:
+def class_of(descriptor: "Descriptor") -> Any:
     """The class of the messages of a type. Raises InvalidSchema."""
     from google.protobuf.message_factory import GetMessageClass
 

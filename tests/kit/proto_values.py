@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from log_tables.schemas import protobuf
+from log_tables.schemas.protobuf_writer import from_json
 from log_tables.schemas.schema import Schema, SchemaKind
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -100,7 +100,7 @@ def schema_of(text: str, *references: tuple[str, str]) -> Schema:
 
 def written(text: str, value: object, message: tuple[int, ...] = (0,)) -> bytes:
     """The message that `value`, in the JSON of proto3, stands for."""
-    return protobuf.from_json(schema_of(text), message)(value)
+    return from_json(schema_of(text), message)(value)
 
 
 def flights(depth: int = 2) -> st.SearchStrategy[dict[str, Any]]:
