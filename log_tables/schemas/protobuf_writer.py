@@ -1,14 +1,14 @@
 """Protobuf: a message as bytes, of the JSON that stands for it.
 
-The JSON is that which `protobuf` makes, or that of proto3. The runtime of Protobuf reads all that is the same in
-both. Here are messages in others, so that an error leads to its field; messages within themselves, which may be
-text; bytes, which the runtime takes also if they are no base64; and `Any` and Confluent's decimals.
+The JSON is that which `protobuf` makes, or that of proto3. The runtime of Protobuf reads what is the same in
+both. Here are messages in others, so that an error leads to its field; messages within themselves, which may
+be text; bytes, which the runtime takes also if they are no base64; `Any`, and Confluent's decimals.
 """
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,11 +36,11 @@ _WHOLE = {
 def from_json(schema: Schema, message: Sequence[int]) -> Callable[[object], bytes]:
     """A function from decoded JSON, that of proto3 or ours, to the message that it stands for.
 
-    `message` are the indexes of its type in the file. It raises Unencodable. Raises InvalidSchema for a schema
-    that is none.
+    `message` are the indexes of its type in the file. It raises Unencodable. Raises InvalidSchema for a
+    schema that is none.
     """
     descriptor = message_of(schema, message)
-    from google.protobuf.message import EncodeError
+    from google.protobuf.message import DecodeError, EncodeError
     from google.protobuf.message_factory import GetMessageClass
 
     made = GetMessageClass(descriptor)
@@ -52,9 +52,10 @@ def from_json(schema: Schema, message: Sequence[int]) -> Callable[[object], byte
             writer.fill(target, descriptor, value)
             # By the class, here and below: a field may have the name of a method.
             encoded: bytes = made.SerializeToString(target, deterministic=True)
+            made.FromString(encoded)  # the runtime writes what is nested deeper than it reads
         except EncodeError as error:
             raise Unencodable(f"is no {descriptor.full_name} ({error!s:.120})") from None
-        except RecursionError:
+        except (DecodeError, RecursionError):
             raise Unencodable("is nested too deep") from None
         return encoded
 
@@ -68,10 +69,11 @@ class _Writer:
         from google.protobuf import json_format
 
         self._pool = descriptor.file.pool
+        self._names: dict[str, Mapping[str, FieldDescriptor]] = {}
         self._parse_dict, self._errors = json_format.ParseDict, (json_format.ParseError, *_ERRORS)
 
     def fill(self, target: Any, kind: "Descriptor", value: Any) -> None:
-        """Make of `target`, a message of this type that is empty, what `value` stands for. Raises Unencodable."""
+        """Make of `target`, which is empty, the message that `value` stands for. Raises Unencodable."""
         if kind.full_name in _WHOLE:
             self._parse(target, _whole(kind, value))
         elif kind.full_name == _ANY:
@@ -82,13 +84,14 @@ class _Writer:
             self._fill_fields(target, kind, value)
 
     def _fill_fields(self, target: Any, kind: "Descriptor", value: Mapping[str, Any]) -> None:
-        names, given, rest = _names(kind), dict[str, str](), dict[str, Any]()
+        names, given, rest = self._named(kind), dict[str, str](), dict[str, Any]()
         for key, item in value.items():
             field = names.get(key)
             if field is None and not key.startswith("["):  # an extension, in the JSON of proto3
                 raise Unencodable("is no field of the schema", (key,))
             if field is None or item is None:
-                rest[key] = item
+                if field is None or field.containing_oneof is None:  # else a null would displace the others
+                    rest[key] = item
                 continue
             once = field.name if field.containing_oneof is None else field.containing_oneof.full_name
             if once in given:
@@ -98,11 +101,19 @@ class _Writer:
                 if _is_filled(_value_type(field)):
                     self._fill_field(target, field, item)
                 else:
-                    rest[key] = _each(field, item, lambda each, field=field: _plain(field, each))
+                    rest[key] = _each(field, item, partial(_plain, field))
             except Unencodable as error:
                 raise Unencodable(error.reason, (key, *error.path)) from None
         if rest:
-            self._parse(target, rest)
+            self._parse_fields(target, rest)
+
+    def _named(self, kind: "Descriptor") -> Mapping[str, "FieldDescriptor"]:
+        """The fields of a type by their names in JSON: those of the file, and those of proto3."""
+        found = self._names.get(kind.full_name)
+        if found is None:
+            found = {**{each.json_name: each for each in kind.fields}, **kind.fields_by_name}
+            self._names[kind.full_name] = found
+        return found
 
     def _fill_field(self, target: Any, field: "FieldDescriptor", item: Any) -> None:
         """Fill a field of messages."""
@@ -132,7 +143,7 @@ class _Writer:
         return found
 
     def _fill_any(self, target: Any, value: Any) -> None:
-        if isinstance(value, dict) and value.keys() == _ANY_KEYS and _is_base64(value["value"]):
+        if _checked(value, dict, "object").keys() == _ANY_KEYS and _is_base64(value["value"]):
             kind = _checked(value["@type"], str, "text")
             try:
                 target.type_url, target.value = kind, b64decode(value["value"])
@@ -141,25 +152,27 @@ class _Writer:
         else:
             self._parse(target, value)
 
+    def _parse_fields(self, target: Any, fields: Mapping[str, Any]) -> None:
+        """`_parse`, with an error that leads to the field that is wrong by itself."""
+        try:
+            self._parse(target, fields)
+        except Unencodable:
+            for name, each in fields.items():
+                try:
+                    self._parse(type(target)(), {name: each})
+                except Unencodable as error:
+                    raise Unencodable(error.reason, (name,)) from None
+            raise
+
     def _parse(self, target: Any, value: Any) -> None:
-        """Fill `target` as the runtime does. The error leads to the field that is wrong by itself."""
+        """Fill `target` as the runtime does."""
         try:
             self._parse_dict(value, target, descriptor_pool=self._pool)
         except self._errors as error:
-            if isinstance(value, dict) and len(value) > 1:
-                for key, item in value.items():
-                    self._parse(type(target)(), {key: item})
-            path = tuple(value) if isinstance(value, dict) and len(value) == 1 else ()
-            raise Unencodable(f"is no value of its type ({error!s:.120})", path) from None
+            raise Unencodable(f"is no value of its type ({error!s:.120})") from None
 
 
 _ERRORS = (ValueError, TypeError, AttributeError, KeyError, OverflowError)
-
-
-@cache
-def _names(kind: "Descriptor") -> Mapping[str, "FieldDescriptor"]:
-    """The fields of a type by the names that they have in JSON: those of the file, and those of proto3."""
-    return {**{each.json_name: each for each in kind.fields}, **kind.fields_by_name}
 
 
 def _is_map(field: "FieldDescriptor") -> bool:
