@@ -531,6 +531,9 @@ FIELDS_AT_ONCE = 16_384
 SAME_SCHEMA_MIN = 32
 """Values of one schema from which on they are read a field at a time."""
 
+SCHEMA_FIELDS_MAX = 20_000
+"""Fields of a schema, those of a type counted in each place where it is used."""
+
 SCHEMA_TEXT_MAX_CHARS = 1_048_576
 PROTO_COMPILE_MAX_S = 20.0
 PROTO_COMPILE_MAX_BYTES = 512 * MIB

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from log_tables.columns.column_type import array_of, leaf, map_of, struct_of
-from log_tables.limits import VALUE_DEPTH_MAX
+from log_tables.limits import SCHEMA_FIELDS_MAX, VALUE_DEPTH_MAX
 from log_tables.schemas.avro import Type, branch_names, parsed
 from log_tables.schemas.proto_compiler import message_of
+from log_tables.schemas.proto_known import LIST_VALUE, STRUCT, VALUE, WRAPPERS, is_map, known
 from log_tables.schemas.schema import InvalidSchema, Schema, SchemaKind
 
 
@@ -23,10 +24,25 @@ def fields_of(schema: Schema) -> dict[str, pa.DataType]:
             named: dict[str, Any] = {}
             found = _AvroTypes(named).of(parsed(schema, named), ())
         case SchemaKind.PROTOBUF:
-            found = _of_message(message_of(schema, (0,)), ())
+            found = _MessageTypes().of(message_of(schema, (0,)), ())
         case SchemaKind.JSON:
             found = _of_json(_parsed_json(schema), 0)
     return {each.name: each.type for each in found.fields} if pa.types.is_struct(found) else {}
+
+
+@dataclass(slots=True)
+class _Count:
+    """Bounds the types that are made: one that is used in many places is made for each."""
+
+    left: int = SCHEMA_FIELDS_MAX
+
+    def take(self) -> None:
+        """Count one more. Raises InvalidSchema."""
+        self.left -= 1
+        if self.left < 0:
+            raise InvalidSchema(
+                f"the schema has more than {SCHEMA_FIELDS_MAX} fields, each type where it is used"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +50,11 @@ class _AvroTypes:
     """The types of columns for those of Avro, of which `named` have names."""
 
     named: Mapping[str, Any]
+    count: _Count = field(default_factory=_Count)
 
     def of(self, kind: Type, within: Sequence[str]) -> pa.DataType:
-        """The type that fits `kind`. One that is `within` itself is text."""
+        """The type that fits `kind`. One that is `within` itself is text. Raises InvalidSchema."""
+        self.count.take()
         if isinstance(kind, list):
             return self._of_union(kind, within)
         if isinstance(kind, dict):
@@ -52,7 +70,7 @@ class _AvroTypes:
                 return array_of(self.of(kind["items"], within))
             case "map":
                 return map_of(self.of(kind["values"], within))
-            case "record":
+            case "record" | "error":
                 inside = (*within, kind["name"])
                 return struct_of({each["name"]: self.of(each["type"], inside) for each in kind["fields"]})
         return _leaf(name, kind) if isinstance(name, str) else self.of(name, within)
@@ -101,31 +119,39 @@ _LOGICAL = {
 }
 
 
-def _of_message(message: Any, within: Sequence[str]) -> pa.DataType:
-    """The type that fits a message of Protobuf. One that is `within` itself is text."""
-    name = message.full_name
-    if name in within:
-        return leaf("string")
-    if name in _MESSAGES:
-        return leaf(_MESSAGES[name])
-    if name.startswith("google.protobuf.") and name.endswith("Value") and len(message.fields) == 1:
-        return _of_field(message.fields[0], ())  # a wrapper
-    if name in ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"):
-        return struct_of({})  # it may be anything
-    return struct_of({each.name: _of_repeated(each, (*within, name)) for each in message.fields})
+@dataclass(frozen=True, slots=True)
+class _MessageTypes:
+    """The types of columns for those of Protobuf."""
+
+    count: _Count = field(default_factory=_Count)
+
+    def of(self, message: Any, within: Sequence[str]) -> pa.DataType:
+        """The type that fits a message. One that is `within` itself is text. Raises InvalidSchema."""
+        name = message.full_name
+        if name in within:
+            return leaf("string")
+        form = known(message)
+        if form in _MESSAGES:
+            return leaf(_MESSAGES[form])
+        if form in WRAPPERS:
+            return self._of_field(message.fields[0], ())
+        if form in (STRUCT, VALUE, LIST_VALUE):
+            return struct_of({})  # it may be anything
+        return struct_of({each.name: self._of_repeated(each, (*within, name)) for each in message.fields})
+
+    def _of_repeated(self, field: Any, within: Sequence[str]) -> pa.DataType:
+        if is_map(field):
+            return map_of(self._of_field(field.message_type.fields_by_name["value"], within))
+        found = self._of_field(field, within)
+        return array_of(found) if field.is_repeated else found
+
+    def _of_field(self, field: Any, within: Sequence[str]) -> pa.DataType:
+        self.count.take()
+        return _of_scalar(field) if field.message_type is None else self.of(field.message_type, within)
 
 
-def _of_repeated(field: Any, within: Sequence[str]) -> pa.DataType:
-    message = field.message_type
-    if message is not None and message.GetOptions().map_entry:
-        return map_of(_of_field(message.fields_by_name["value"], within))
-    found = _of_field(field, within)
-    return array_of(found) if field.is_repeated else found
-
-
-def _of_field(field: Any, within: Sequence[str]) -> pa.DataType:
-    if field.message_type is not None:
-        return _of_message(field.message_type, within)
+def _of_scalar(field: Any) -> pa.DataType:
+    """The type that fits a field of Protobuf that is no message."""
     if field.type in (field.TYPE_UINT64, field.TYPE_FIXED64):
         return pa.decimal128(20, 0)
     if field.type == field.TYPE_BYTES:

@@ -31,8 +31,8 @@ _DURATION = struct.Struct("<III")
 _WITHOUT_BYTES_MAX = 1_000
 """Items of a block that take no bytes."""
 
-_ENTRY_BYTES = 16
-"""About what an item takes besides its bytes in the value."""
+_RECORD_BYTES, _ENTRY_BYTES = 64, 16
+"""About what a record takes, and an item, besides the bytes in the value."""
 
 Type = str | list[Any] | dict[str, Any]
 """A type of a schema as JSON has it."""
@@ -131,6 +131,7 @@ class _Compiler:
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
         self._readers: dict[str, Read | None] = {}
+        self._leasts: dict[str, int] = {}
 
     def reader(self, kind: Type) -> Read:
         """The reader of a type."""
@@ -167,16 +168,17 @@ class _Compiler:
         def read(data: bytes, at: int, room: Room) -> tuple[Any, int]:
             inner = readers[name]
             assert inner is not None
-            return _recursive(inner, data, at, room)
+            return inner(data, at, room)
 
         return read
 
     def _record(self, kind: dict[str, Any]) -> Read:
-        self._readers[kind["name"]] = None
+        type_name = kind["name"]
+        self._readers[type_name] = None
         fields = [(each["name"], self.reader(each["type"])) for each in kind["fields"]]
-        size = sum(len(name) + _ENTRY_BYTES for name, _ in fields)
+        size = _RECORD_BYTES + sum(len(name) + _ENTRY_BYTES for name, _ in fields)
 
-        def read(data: bytes, at: int, room: Room) -> tuple[Any, int]:
+        def read_fields(data: bytes, at: int, room: Room) -> tuple[Any, int]:
             room.take(size)
             found, name = {}, ""
             try:
@@ -188,8 +190,35 @@ class _Compiler:
                 raise Undecodable("ends too early", (name,)) from None
             return found, at
 
-        self._readers[kind["name"]] = read
-        return read
+        def read(data: bytes, at: int, room: Room) -> tuple[Any, int]:
+            if type_name in room.within:
+                return _as_text(read_fields, data, at, room)
+            room.within.add(type_name)
+            found = read_fields(data, at, room)
+            room.within.discard(type_name)
+            return found
+
+        made = read if self._leads_to(kind["fields"], type_name) else read_fields
+        self._readers[type_name] = made
+        return made
+
+    def _leads_to(self, fields: Sequence[dict[str, Any]], name: str) -> bool:
+        """Whether a type of this name may be in the types of `fields`."""
+        left: list[Any] = [each["type"] for each in fields]
+        seen = set[str]()
+        while left:
+            kind = left.pop()
+            if isinstance(kind, list):
+                left += kind
+            elif name in (kind, kind.get("name") if isinstance(kind, dict) else None):
+                return True
+            elif isinstance(kind, dict):
+                left += [kind[part] for part in ("type", "items", "values") if part in kind]
+                left += [each["type"] for each in kind.get("fields", ())]
+            elif kind in self._named and kind not in seen:
+                seen.add(kind)
+                left.append(self._named[kind])
+        return False
 
     def _union(self, kinds: list[Type]) -> Read:
         readers = [self.reader(kind) for kind in kinds]
@@ -207,21 +236,23 @@ class _Compiler:
 
         return read
 
-    def _least(self, kind: Type, within: Sequence[str] = ()) -> int:
+    def _least(self, kind: Type) -> int:
         """The bytes that a value of a type has at the least; 0 for a type within itself."""
         if isinstance(kind, list):
             return 1
         if isinstance(kind, str):
             if kind in _LEAST:
                 return _LEAST[kind]
-            return 0 if kind in within else self._least(self._named[kind], (*within, kind))
+            return self._leasts[kind] if kind in self._leasts else self._least(self._named[kind])
         name = kind["type"]
         if name in ("record", "error"):
-            inside = (*within, kind["name"])
-            return sum(self._least(each["type"], inside) for each in kind["fields"])
+            self._leasts.setdefault(kind["name"], 0)  # for the type within itself
+            least = sum(self._least(each["type"]) for each in kind["fields"])
+            self._leasts[kind["name"]] = least
+            return least
         if name == "fixed":
             return int(kind["size"])
-        return 1 if name in ("array", "map", "enum") else self._least(name, within)
+        return 1 if name in ("array", "map", "enum") else self._least(name)
 
 
 def branch_names(kinds: Sequence[Type]) -> list[str | None]:
@@ -241,7 +272,7 @@ def _name(kind: Type) -> str:
     return kind if isinstance(kind, str) else "union"
 
 
-def _recursive(read: Read, data: bytes, at: int, room: Room) -> tuple[Any, int]:
+def _as_text(read: Read, data: bytes, at: int, room: Room) -> tuple[Any, int]:
     """Read a type within itself, as the text of its JSON; within such a text as it is."""
     with room.deeper() as outermost:
         found, at = read(data, at, room)
@@ -290,10 +321,11 @@ def _entries(read_item: Read) -> Read:
 
 
 def _enum(symbols: Sequence[str]) -> Read:
-    def read(data: bytes, at: int, _: Room) -> tuple[Any, int]:
+    def read(data: bytes, at: int, room: Room) -> tuple[Any, int]:
         number, at = zigzag(data, at)
         if not 0 <= number < len(symbols):
             raise Undecodable(f"has symbol {number} of an enum of {len(symbols)}")
+        room.take(len(symbols[number]))
         return symbols[number], at
 
     return read

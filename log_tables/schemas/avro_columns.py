@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import SCHEMA_FIELDS_MAX, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.schemas.avro import Type, parsed
 from log_tables.schemas.schema import InvalidSchema, Schema
 
@@ -138,9 +138,13 @@ class _Compiler:
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
         self._open: list[str] = []
+        self._left = SCHEMA_FIELDS_MAX
 
     def walk(self, kind: Type, wanted: frozenset[Steps]) -> Walk:
         """The reader of a type, of which the fields `wanted` are asked for; () is the type itself."""
+        self._left -= 1
+        if self._left < 0:
+            raise _NotPlain
         if isinstance(kind, list):
             return self._or_null(kind, wanted)
         if isinstance(kind, str):

@@ -7,6 +7,7 @@ names of the file, and whole numbers as numbers. A message within itself is text
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from log_tables.schemas.room import Room
 from log_tables.schemas.schema import InvalidSchema, Schema, Undecodable
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor
 
 _ENTRY_BYTES = 16
 _TYPES_MAX_DEPTH = 300
@@ -29,14 +30,7 @@ _STEP_MAX_DIGITS = 9
 """No number of a field is longer."""
 
 
-@dataclass(slots=True)
-class _Room(Room):
-    """Room for one value, and the names of the types within which its reader is."""
-
-    within: set[str] = field(default_factory=set)
-
-
-Show = Callable[[Any, _Room], Any]
+Show = Callable[[Any, Room], Any]
 """From a message, or one of its fields, as the runtime has it to what JSON can have."""
 
 
@@ -62,7 +56,7 @@ def to_json(schema: Schema, message: Sequence[int]) -> Callable[[bytes, int], by
         except DecodeError:
             raise wire.why_not(data) from None
         try:
-            return msgspec.json.encode(show(found, _Room()))
+            return msgspec.json.encode(show(found, Room()))
         except RecursionError:
             raise Undecodable("is nested too deep") from None
 
@@ -144,7 +138,7 @@ class _Fields:
     has: Callable[[Any, str], bool] = hasattr
     has_messages: bool = False
 
-    def show(self, found: Any, room: _Room) -> dict[str, Any]:
+    def show(self, found: Any, room: Room) -> dict[str, Any]:
         """A message, as JSON has it. Raises Undecodable."""
         room.take(self.size)
         shown, at = self.nulls.copy(), ""
@@ -244,7 +238,7 @@ class _Compiler:
         name, form, width = each.name, *_form(each)
         show = None if each.message_type is None else self._message(each.message_type)
 
-        def items(found: Any, room: _Room) -> list[Any]:
+        def items(found: Any, room: Room) -> list[Any]:
             values = getattr(found, name)
             room.take(len(values) * width)
             if show is not None:
@@ -254,16 +248,16 @@ class _Compiler:
         return items
 
     def _map(self, name: str, entry: "Descriptor") -> Show:
-        value = entry.fields_by_name["value"]
+        value, (key_form, _) = entry.fields_by_name["value"], _form(entry.fields_by_name["key"])
         form, width = _form(value)
         show = None if value.message_type is None else self._message(value.message_type)
         width += _ENTRY_BYTES
 
-        def entries(found: Any, room: _Room) -> dict[str, Any]:
+        def entries(found: Any, room: Room) -> dict[str, Any]:
             values: Mapping[Any, Any] = getattr(found, name)
             room.take(len(values) * width)
             # In order: the runtime has them in another one in each process.
-            keys = sorted(values)
+            keys = sorted(map(key_form, values)) if key_form is not None else sorted(values)
             if show is not None:
                 return {_key(key): show(values[key], room) for key in keys}
             return {_key(key): values[key] if form is None else form(values[key]) for key in keys}
@@ -276,7 +270,7 @@ class _Compiler:
         if name in TEXTS:
             text = TEXTS[name]
 
-            def texts(found: Any, room: _Room) -> Any:
+            def texts(found: Any, room: Room) -> Any:
                 room.take(TEXT_BYTES)
                 return text(found)
 
@@ -287,7 +281,7 @@ class _Compiler:
             return self._map(first.name, first.message_type) if name == STRUCT else self._items(first)
         form, width = _form(first)
 
-        def wrapped(found: Any, room: _Room) -> Any:
+        def wrapped(found: Any, room: Room) -> Any:
             room.take(width)
             return found.value if form is None else form(found.value)
 
@@ -299,7 +293,7 @@ class _Compiler:
         kinds = {each.name: each.message_type for each in descriptor.fields if each.message_type is not None}
         self._left.append(lambda: inner.update({name: self._message(each) for name, each in kinds.items()}))
 
-        def value(found: Any, room: _Room) -> Any:
+        def value(found: Any, room: Room) -> Any:
             room.take(_ENTRY_BYTES)
             kind = found.WhichOneof("kind")
             if kind is None or kind == "null_value":
@@ -314,7 +308,7 @@ class _Compiler:
 def _within_itself(name: str, fields: _Fields) -> Show:
     """Shows a message: as text, if it is within one of the same type."""
 
-    def show(found: Any, room: _Room) -> Any:
+    def show(found: Any, room: Room) -> Any:
         if not fields.has_messages:
             return fields.show(found, room)
         if name in room.within:
@@ -335,6 +329,8 @@ def _form(each: "FieldDescriptor") -> tuple[Callable[[Any], Any] | None, int]:
         return _enum(each.enum_type)
     if each.cpp_type in (each.CPPTYPE_FLOAT, each.CPPTYPE_DOUBLE):
         return real, _ENTRY_BYTES
+    if each.type == each.TYPE_STRING:
+        return (_text if _may_be_bytes(each.file) else None), _ENTRY_BYTES
     return (_base64 if each.type == each.TYPE_BYTES else None), _ENTRY_BYTES
 
 
@@ -345,6 +341,22 @@ def _enum(kind: "EnumDescriptor") -> tuple[Callable[[int], str | int], int]:
 
 def _base64(value: bytes) -> str:
     return b64encode(value).decode()
+
+
+@lru_cache(maxsize=64)
+def _may_be_bytes(file: "FileDescriptor") -> bool:
+    """Whether the runtime gives text of this file as bytes where it is not UTF-8: only proto3 checks it."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    said = FileDescriptorProto()
+    file.CopyToProto(said)
+    return bool(said.syntax != "proto3")
+
+
+def _text(value: str | bytes) -> str:
+    if isinstance(value, bytes):
+        raise Undecodable("has text that is not UTF-8")
+    return value
 
 
 def _key(key: Any) -> str:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from log_tables.schemas.proto_compiler import message_of
+from log_tables.schemas.proto_known import is_map, known
+from log_tables.schemas.protobuf import class_of
 from log_tables.schemas.schema import Schema, Unencodable
 
 if TYPE_CHECKING:
@@ -23,14 +25,6 @@ _DECIMAL_MAX_DIGITS = 64
 _ANY, _ANY_KEYS = "google.protobuf.Any", {"@type", "value"}
 _DECIMAL = "confluent.type.Decimal"
 _BYTES_VALUE = "google.protobuf.BytesValue"
-_WRAPPERS = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-_WHOLE = {
-    *(f"google.protobuf.{name}" for name in ("Timestamp", "Duration", "FieldMask")),
-    *(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")),
-    *(f"google.protobuf.{name}Value" for name in _WRAPPERS),
-    _DECIMAL,
-}
-"""Messages that the runtime makes of their JSON as a whole."""
 
 
 def from_json(schema: Schema, message: Sequence[int]) -> Callable[[object], bytes]:
@@ -41,9 +35,8 @@ def from_json(schema: Schema, message: Sequence[int]) -> Callable[[object], byte
     """
     descriptor = message_of(schema, message)
     from google.protobuf.message import DecodeError, EncodeError
-    from google.protobuf.message_factory import GetMessageClass
 
-    made = GetMessageClass(descriptor)
+    made = class_of(descriptor)
     writer = _Writer(descriptor)
 
     def encode(value: object) -> bytes:
@@ -74,9 +67,9 @@ class _Writer:
 
     def fill(self, target: Any, kind: "Descriptor", value: Any) -> None:
         """Make of `target`, which is empty, the message that `value` stands for. Raises Unencodable."""
-        if kind.full_name in _WHOLE:
+        if _is_whole(kind):
             self._parse(target, _whole(kind, value))
-        elif kind.full_name == _ANY:
+        elif known(kind) == _ANY:
             self._fill_any(target, value)
         elif not isinstance(value, dict):
             raise Unencodable("is no object")
@@ -122,7 +115,7 @@ class _Writer:
         if not field.is_repeated:
             type(inside).SetInParent(inside)
             self.fill(inside, kind, _within(kind, item))
-        elif _is_map(field):
+        elif is_map(field):
             for key, each in _checked(item, dict, "object").items():
                 try:
                     self.fill(inside[self._key(target, field, key)], kind, _within(kind, each))
@@ -175,13 +168,9 @@ class _Writer:
 _ERRORS = (ValueError, TypeError, AttributeError, KeyError, OverflowError)
 
 
-def _is_map(field: "FieldDescriptor") -> bool:
-    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
-
-
 def _value_field(field: "FieldDescriptor") -> "FieldDescriptor":
     """The field of the values of a map; any other field as it is."""
-    if not _is_map(field):
+    if not is_map(field):
         return field
     found: FieldDescriptor = field.message_type.fields_by_name["value"]
     return found
@@ -195,12 +184,17 @@ def _value_type(field: "FieldDescriptor") -> "Descriptor | None":
 
 def _is_filled(kind: "Descriptor | None") -> bool:
     """Whether messages of this type are filled here, field by field."""
-    return kind is not None and kind.full_name not in _WHOLE
+    return kind is not None and not _is_whole(kind)
+
+
+def _is_whole(kind: "Descriptor") -> bool:
+    """Whether the runtime makes messages of this type of their JSON as a whole."""
+    return known(kind) not in (None, _ANY)
 
 
 def _within(kind: "Descriptor", value: Any) -> Any:
     """A message within another, which may be the text of its JSON."""
-    if not isinstance(value, str) or kind.full_name == _ANY:
+    if not isinstance(value, str) or known(kind) == _ANY:
         return value
     try:
         return msgspec.json.decode(value)
@@ -212,7 +206,7 @@ def _each(field: "FieldDescriptor", item: Any, form: Callable[[Any], Any]) -> An
     """`form` of each value of a field; one that is of another shape is left to the runtime."""
     if not field.is_repeated:
         return form(item)
-    if _is_map(field):
+    if is_map(field):
         return {key: form(each) for key, each in item.items()} if isinstance(item, dict) else item
     return [form(each) for each in item] if isinstance(item, list) else item
 
@@ -227,9 +221,9 @@ def _plain(field: "FieldDescriptor", value: Any) -> Any:
 
 def _whole(kind: "Descriptor", value: Any) -> Any:
     """A message, in the JSON of which the runtime makes one."""
-    if kind.full_name == _DECIMAL:
+    if known(kind) == _DECIMAL:
         return _decimal(value)
-    return _base64(value) if kind.full_name == _BYTES_VALUE else value
+    return _base64(value) if known(kind) == _BYTES_VALUE else value
 
 
 def _is_base64(value: Any) -> bool:

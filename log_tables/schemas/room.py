@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from log_tables.limits import EXPANDED_MAX_BYTES, VALUE_DEPTH_MAX
 from log_tables.schemas.schema import Undecodable
@@ -12,12 +12,14 @@ from log_tables.schemas.schema import Undecodable
 class Room:
     """`size` bytes are left to make, and `depth` levels of types within themselves.
 
-    A type within itself becomes text, the JSON of it and all that is in it: `in_text` says that it is there.
+    A type within itself becomes text, the JSON of it and all that is in it. `within` has the names of the types
+    that the reader is in, and `in_text` says that it is in such a text.
     """
 
     size: int = EXPANDED_MAX_BYTES
     depth: int = VALUE_DEPTH_MAX
     in_text: bool = False
+    within: set[str] = field(default_factory=set)
 
     def take(self, size: int) -> None:
         """Make `size` bytes. Raises Undecodable."""

@@ -14,7 +14,7 @@ from log_tables.rows import Rows
 from log_tables.schemas.decoded import Encoding, Format
 from log_tables.schemas.decoder import Decoder, decoder_of
 from log_tables.schemas.framing import prefixed
-from log_tables.schemas.schema import KnownSchemas
+from log_tables.schemas.schema import InvalidSchema, KnownSchemas, Schema, SchemaKind
 from tests.kit.avro_values import records, schema_of, written
 
 AVRO = Encoding(Format.AVRO)
@@ -111,3 +111,15 @@ def test_a_field_that_was_renamed_is_checked_by_its_alias() -> None:
     said = check(kind, "old bigint")
     assert [each.reason for each in said.columns] == ["/new is string, not bigint"]
     assert said.without_column == ()
+
+
+def test_types_that_would_be_without_end_are_refused() -> None:
+    kind = record(l="long") | {"name": "level0"}
+    for level in range(1, 60):
+        kind = record(l=kind, r=kind["name"]) | {"name": f"level{level}"}
+    with pytest.raises(InvalidSchema, match="more than 20000 fields"):
+        proposed(schema_of(kind), NOTHING)
+    levels = "".join(f"message L{level} {{ L{level + 1} l = 1; L{level + 1} r = 2; }}" for level in range(60))
+    text = f'syntax = "proto3"; {levels} message L60 {{ int32 x = 1; }}'
+    with pytest.raises(InvalidSchema, match="more than 20000 fields"):
+        proposed(Schema(SchemaKind.PROTOBUF, text), NOTHING)

@@ -247,3 +247,39 @@ def test_avros_own_json_is_written_too() -> None:
     kind = record(a="bytes", b=["null", "string"], c={"type": "int", "logicalType": "date"})
     found = from_json(schema_of(kind), of_avro=True)({"a": "\xff", "b": {"string": "x"}, "c": 1})
     assert decoded(kind, found) == {"a": "/w==", "b": "x", "c": "1970-01-02"}
+
+
+def doubled(levels: int, leaf: object) -> dict[str, Any]:
+    """A record of two records of two records …, of which each type is written once."""
+    kind = record(l="null", r=leaf) | {"name": "level0"}
+    for level in range(1, levels):
+        kind = record(l=kind, r=kind["name"]) | {"name": f"level{level}"}
+    return kind
+
+
+def test_types_that_are_used_twice_at_each_level_are_compiled_once() -> None:
+    array = record(a={"type": "array", "items": doubled(60, "long")}) | {"name": "whole"}
+    assert decoded(array, b"\0") == {"a": []}
+
+
+def test_an_empty_value_cannot_become_many_records() -> None:
+    assert "would be more than" in reason(doubled(60, "null"), b"")
+
+
+def test_symbols_that_repeat_take_room() -> None:
+    enum = {"type": "enum", "name": "e", "symbols": ["x" * 100_000]}
+    kind = record(a={"type": "array", "items": enum})
+    assert "would be more than" in reason(kind, to_zigzag(10_000) + b"\0" * 10_000 + b"\0")
+
+
+@pytest.mark.parametrize("order", [("b", "a"), ("a", "b")])
+def test_a_type_is_text_where_it_is_within_itself_whatever_comes_first(order: tuple[str, str]) -> None:
+    inner = record(a=["null", "A"]) | {"name": "B"}
+    kinds: dict[str, Any] = {"a": "A", "b": "B"}
+    whole = record(x="long", b=inner) | {"name": "A"}
+    fields = [{"name": name, "type": kinds[name]} for name in order]
+    kind = {"type": "record", "name": "root", "fields": [{"name": "t", "type": ["null", whole]}, *fields]}
+    values = {"a": b"\x02\x02\x04\0", "b": b"\x02\x06\0"}
+    found = decoded(kind, b"\0" + b"".join(values[name] for name in order))
+    assert found["a"] == {"x": 1, "b": {"a": '{"x":2,"b":{"a":null}}'}}
+    assert found["b"] == {"a": {"x": 3, "b": '{"a":null}'}}

@@ -256,3 +256,19 @@ def test_json_that_is_no_message_is_refused() -> None:
             written(FLIGHT, value)
     with pytest.raises(Unencodable, match="not JSON"):
         encoded(b"{", 1, schema_of(FLIGHT))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\x0a\x01\xff",
+        b"\x12\x01\xff",
+        b"\x1a\x05\x0a\x01\xff\x10\x01",
+        b"\x1a\x05\x0a\x01\xff\x10\x01\x1a\x05\x0a\x01x\x10\x01",
+    ],
+)
+def test_text_of_proto2_that_is_not_utf8_is_refused_and_no_base64(value: bytes) -> None:
+    fields = "optional string a = 1; repeated string b = 2; map<string, int32> c = 3;"
+    text = f'syntax = "proto2"; message M {{ {fields} }}'
+    with pytest.raises(Undecodable, match=r"/[abc] has text that is not UTF-8"):
+        protobuf.to_json(schema_of(text), (0,))(value, 0)
