@@ -213,10 +213,20 @@ def python_type(kind: pa.DataType, leaves: Mapping[pa.DataType, Any]) -> Any:
     if pa.types.is_map(kind):
         return dict[str, python_type(kind.item_type, leaves)] | None  # type: ignore[misc]
     if pa.types.is_struct(kind):
-        parts = {each.name: python_type(each.type, leaves) for each in kind.fields}
+        parts = {_with_utf8(each.name): python_type(each.type, leaves) for each in kind.fields}
         return Optional[TypedDict("_Part", parts, total=False)]  # type: ignore[operator] # noqa: UP045
     found = leaves[looked_up(kind)]
     return found if found is msgspec.Raw else Optional[found]  # noqa: UP045
+
+
+def _with_utf8(name: str) -> str:
+    """`name`, with which Python keeps its UTF-8.
+
+    msgspec (0.22) finds the keys of a TypedDict by the UTF-8 that Python keeps with them. It keeps it with
+    names of ASCII. With others it does once it was asked, as for the name of a class: else the field is lost.
+    """
+    type(name, (), {})
+    return name
 
 
 def _object_reader(kind: pa.DataType, leaves: "_Leaves") -> Reader:

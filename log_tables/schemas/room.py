@@ -12,8 +12,8 @@ from log_tables.schemas.schema import Undecodable
 class Room:
     """`size` bytes are left to make, and `depth` levels of types within themselves.
 
-    A type within itself becomes text, the JSON of it and all that is in it. `within` has the names of the types
-    that the reader is in, and `in_text` says that it is in such a text.
+    A type within itself becomes text, the JSON of it and all that is in it. `within` has the names of the
+    types that the reader is in, and `in_text` says that it is in such a text.
     """
 
     size: int = EXPANDED_MAX_BYTES

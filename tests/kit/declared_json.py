@@ -175,7 +175,7 @@ column_types = st.recursive(
     lambda inner: st.one_of(
         inner.map(array_of),
         inner.map(map_of),
-        st.dictionaries(st.sampled_from([*NAMES[:4], "é"]), inner, min_size=1, max_size=3).map(
+        st.dictionaries(st.sampled_from([*NAMES[:4], "é", "größe"]), inner, min_size=1, max_size=3).map(
             lambda fields: struct_of({name: fields[name] for name in _apart(fields)})
         ),
     ),

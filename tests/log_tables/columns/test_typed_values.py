@@ -1,5 +1,7 @@
 """Columns of many values are those of each value, and those are what a plain reading says."""
 
+import json
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -91,3 +93,15 @@ def test_bytes_where_a_null_is_are_no_value() -> None:
         {"value_error": None, "a": None},
         {"value_error": None, "a": 2},
     ]
+
+
+@pytest.mark.parametrize("text", ["{%s: 5}", '{"other": 1, %s: 5}'])
+@pytest.mark.parametrize("escaped", [False, True])
+def test_fields_of_structs_have_names_of_any_script(text: str, escaped: bool) -> None:
+    """The decoder of JSON knew no name of such characters of which nobody had asked for the bytes."""
+    inner = text % json.dumps("größe", ensure_ascii=escaped)
+    value = f'{{"a": {inner}, "b": [{inner}]}}'.encode()
+    declaration = parse("a struct<größe: bigint>, b array<struct<größe: bigint>>")
+    assert fit(value, declaration) == ([{"größe": 5}, [{"größe": 5}]], None)
+    [made] = typed_values(pa.array([value], pa.binary()), declaration).to_pylist()
+    assert made == {"value_error": None, "a": {"größe": 5}, "b": [{"größe": 5}]}
