@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from log_tables.clock import SystemClock
+from log_tables.clock import Clock, SystemClock
 from tests.kit.consumers import V2
 from tests.kit.history import Outcome
 
@@ -46,11 +46,19 @@ class Gateways:
     silence, what was not done at once. One for each thread.
     """
 
-    def __init__(self, urls: Sequence[str], *, alternating: bool = False, timeout_s: float = 5) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        alternating: bool = False,
+        timeout_s: float = 5,
+        transport: httpx.BaseTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
-        self._clients = [httpx.Client(base_url=url, timeout=timeout) for url in urls]
+        self._clients = [httpx.Client(base_url=url, timeout=timeout, transport=transport) for url in urls]
         self._alternating = alternating
-        self._clock = SystemClock()
+        self.clock = clock or SystemClock()
         self._rests_until = [0.0] * len(urls)
         self._next = 0
         self.refused: Counter[str] = Counter()
@@ -71,7 +79,7 @@ class Gateways:
                 method, path, content=content, headers={"Content-Type": V2, **headers}
             )
         except httpx.TransportError as error:
-            self._rests_until[at] = self._clock.monotonic() + REST_S
+            self._rests_until[at] = self.clock.monotonic() + REST_S
             sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             answer = Answer(Outcome.UNKNOWN if sent else Outcome.FAILED)
             return self._refused(type(error).__name__, answer)
@@ -91,6 +99,6 @@ class Gateways:
 
     def _move_on(self) -> None:
         """To the next that does not rest; to the next, where all do."""
-        count, now = len(self._clients), self._clock.monotonic()
+        count, now = len(self._clients), self.clock.monotonic()
         following = [(self._next + step) % count for step in range(1, count + 1)]
         self._next = next((at for at in following if self._rests_until[at] <= now), following[0])

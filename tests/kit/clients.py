@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Struct
 
-from log_tables.clock import SystemClock
 from tests.kit.asking import Answer, Gateways
 from tests.kit.consumers import JSON
 from tests.kit.history import (
@@ -123,7 +122,7 @@ class IdempotentProducer(Producer):
 
     def __init__(self, task: Task, gateways: Gateways, history: History, stop: threading.Event) -> None:
         super().__init__(task, gateways, history, stop)
-        self._id = str(int(SystemClock().random_hex(15), 16))
+        self._id = str(int(gateways.clock.random_hex(15), 16))
 
     def step(self) -> None:
         number = self._sent

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Mapping, Sequence
 
-from log_tables.clock import SystemClock
 from tests.kit.asking import Answer, Gateways
 from tests.kit.clients import (
     NO_MEMBER,
@@ -55,7 +54,7 @@ class Again(Client):
 
     def __init__(self, task: Task, gateways: Gateways, history: History, stop: threading.Event) -> None:
         super().__init__(task, gateways, history, stop)
-        self._draw = SystemClock()
+        self._draw = gateways.clock
 
     def step(self) -> None:
         self._change("POST", "/topics", Create(self.task.at.topic), IMPOSSIBLE)
@@ -180,7 +179,7 @@ class Resetter(Client):
 
     def __init__(self, task: Task, gateways: Gateways, history: History, stop: threading.Event) -> None:
         super().__init__(task, gateways, history, stop)
-        self._draw = SystemClock()
+        self._draw = gateways.clock
 
     def step(self) -> None:
         self._stop.wait(1)

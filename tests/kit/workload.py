@@ -120,7 +120,8 @@ class Workload:
         """
         for group, to in self._copies.items():
             self._settle(group, sorted(to))
-        log = read_log(self._urls[0], topics, groups, self._aside())
+        with httpx.Client(base_url=self._urls[0], timeout=30) as client:
+            log = read_log(client, topics, groups, self._aside())
         return check([op for op in self.operations() if _concerns(op, topics, groups)], log)
 
     def _aside(self) -> dict[At, dict[int, str]]:
@@ -163,7 +164,7 @@ def _concerns(op: Operation, topics: Collection[str], groups: Collection[str]) -
 
 
 def read_log(
-    url: str,
+    client: httpx.Client,
     topics: Mapping[str, int],
     groups: Sequence[str] = (),
     aside: Mapping[At, Mapping[int, str]] = MappingProxyType({}),
@@ -174,37 +175,36 @@ def read_log(
     """
     ats = [At(topic, index) for topic, count in topics.items() for index in range(count)]
     while True:
-        before = {group: committed(url, group) for group in groups}
-        log = Log({at: _whole(url, at, aside.get(at, {})) for at in ats}, before)
-        if before == {group: committed(url, group) for group in groups}:
+        before = {group: committed(client, group) for group in groups}
+        log = Log({at: _whole(client, at, aside.get(at, {})) for at in ats}, before)
+        if before == {group: committed(client, group) for group in groups}:
             return log
 
 
-def _whole(url: str, at: At, aside: Mapping[int, str]) -> dict[int, str]:
-    start, held = read_partition(url, at)
+def _whole(client: httpx.Client, at: At, aside: Mapping[int, str]) -> dict[int, str]:
+    start, held = read_partition(client, at)
     return {offset: aside[offset] for offset in range(start)} | held
 
 
-def read_partition(url: str, at: At) -> tuple[int, dict[int, str]]:
+def read_partition(client: httpx.Client, at: At) -> tuple[int, dict[int, str]]:
     """The log start of a partition, and what it holds from there on."""
     path = f"/topics/{at.topic}/partitions/{at.partition}/records"
     found: dict[int, str] = {}
-    with httpx.Client(base_url=url, timeout=30) as client:
-        answer = client.get(path)
+    answer = client.get(path)
+    assert answer.status_code == 200, answer.text
+    start = following = int(answer.headers["Log-Start-Offset"])
+    while following < int(answer.headers["High-Watermark"]):
+        answer = client.get(path, params={"offset": following})
         assert answer.status_code == 200, answer.text
-        start = following = int(answer.headers["Log-Start-Offset"])
-        while following < int(answer.headers["High-Watermark"]):
-            answer = client.get(path, params={"offset": following})
-            assert answer.status_code == 200, answer.text
-            for record in answer.json():
-                assert record["offset"] == following, at
-                found[following], following = record["value"], following + 1
+        for record in answer.json():
+            assert record["offset"] == following, at
+            found[following], following = record["value"], following + 1
     return start, found
 
 
-def committed(url: str, group: str) -> dict[At, int]:
+def committed(client: httpx.Client, group: str) -> dict[At, int]:
     """The committed offsets of a group."""
-    answer = httpx.get(f"{url}/consumers/{group}/offsets", timeout=30)
+    answer = client.get(f"/consumers/{group}/offsets")
     if answer.status_code == 404:
         return {}
     assert answer.status_code == 200, answer.text
@@ -213,9 +213,10 @@ def committed(url: str, group: str) -> dict[At, int]:
 
 def lag(url: str, group: str, topic: str, partitions: int) -> int:
     """How many records of a topic a group has not committed."""
-    places, behind = committed(url, group), 0
-    for index in range(partitions):
-        answer = httpx.get(f"{url}/topics/{topic}/partitions/{index}/offsets", timeout=30)
-        assert answer.status_code == 200, answer.text
-        behind += answer.json()["end_offset"] - places.get(At(topic, index), 0)
-    return behind
+    with httpx.Client(base_url=url, timeout=30) as client:
+        places, behind = committed(client, group), 0
+        for index in range(partitions):
+            answer = client.get(f"/topics/{topic}/partitions/{index}/offsets")
+            assert answer.status_code == 200, answer.text
+            behind += answer.json()["end_offset"] - places.get(At(topic, index), 0)
+        return behind

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from log_tables.clock import ManualClock
@@ -148,8 +149,9 @@ def _lakelog(*command: str) -> "subprocess.CompletedProcess[str]":
 def _check_there(url: str, sent: Sequence[Operation]) -> None:
     """Each acknowledged value is where it was said to be, unless it was deleted since."""
     starts, held = {}, {}
-    for at in {part.at for op in sent for part in _write(op).parts}:
-        starts[at], held[at] = read_partition(url, at)
+    with httpx.Client(base_url=url, timeout=30) as client:
+        for at in {part.at for op in sent for part in _write(op).parts}:
+            starts[at], held[at] = read_partition(client, at)
     for op in sent:
         values = [(part.at, value) for part in _write(op).parts for value in part.values]
         offsets = op.answer.offsets if isinstance(op.answer, Placed) else ()

@@ -1,0 +1,100 @@
+"""What goes wrong in a world, and when: a list that is drawn from the seed, of which some may be left out."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What goes wrong. `target` counts gateways."""
+
+    KILL = "kill -9"
+    STOP = "an orderly stop"
+    STAND = "a process that stands still"
+    JUMP = "a wall clock that jumps"
+    CUT = "a cut between two processes"
+    CUT_ONE_WAY = "a cut in one direction"
+    LOSE_REQUESTS = "requests are lost"
+    LOSE_ANSWERS = "answers are lost"
+    DOUBLE = "requests come twice"
+    SLOW_NETWORK = "a slow network"
+    SLOW_STORE = "a slow store"
+    STORE_ERRORS = "calls of the store fail"
+    LOST_ANSWER = "the store does a call and does not say so"
+    FULL = "a store that is full"
+    POWER = "a power cut"
+    KILL_CLIENT = "the death of a client"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One of them, from the step `at` on: for so many `steps`, where it ends by itself."""
+
+    at: int
+    kind: Kind
+    target: int
+    steps: int
+    amount: float
+
+    def __str__(self) -> str:
+        return f"step {self.at}: {self.kind} ({self.target}, {self.steps} steps, {self.amount:.2f})"
+
+
+PROFILES: Mapping[str, Sequence[Kind]] = {
+    "calm": (),
+    "deaths": (Kind.KILL, Kind.STOP, Kind.KILL_CLIENT),
+    "network": (
+        Kind.CUT,
+        Kind.CUT_ONE_WAY,
+        Kind.LOSE_REQUESTS,
+        Kind.LOSE_ANSWERS,
+        Kind.DOUBLE,
+        Kind.SLOW_NETWORK,
+    ),
+    "store": (Kind.SLOW_STORE, Kind.STORE_ERRORS, Kind.LOST_ANSWER, Kind.FULL),
+    "power": (Kind.POWER, Kind.KILL, Kind.STORE_ERRORS),
+    "clocks": (Kind.STAND, Kind.JUMP, Kind.KILL),
+}
+"""Faults that come together; without a profile a seed draws any."""
+
+
+def drawn(chance: random.Random, kinds: Sequence[Kind], steps: int, gateways: int) -> tuple[Fault, ...]:
+    """Some faults of `kinds` in a run of so many steps."""
+    if not kinds:
+        return ()
+    count = chance.randint(1, max(2, steps // 250))
+    found = [
+        Fault(
+            chance.randrange(steps),
+            chance.choice(kinds),
+            chance.randrange(gateways),
+            chance.randint(20, max(21, steps // 4)),
+            chance.random(),
+        )
+        for _ in range(count)
+    ]
+    return tuple(sorted(found, key=lambda fault: fault.at))
+
+
+def smallest(
+    faults: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool], most: int = 60
+) -> Sequence[Fault]:
+    """The least of `faults` with which it still `fails` (Zeller, Hildebrandt: ddmin), after up to `most`
+    tries.
+    """
+    size = max(1, len(faults) // 2)
+    while faults and most > 0:
+        for start in range(0, len(faults), size):
+            fewer = [*faults[:start], *faults[start + size :]]
+            most -= 1
+            if fails(fewer):
+                faults = fewer
+                break
+        else:
+            if size == 1:
+                break
+            size = max(1, size // 2)
+            continue
+        size = max(1, min(size, len(faults) // 2))
+    return faults

@@ -1,0 +1,113 @@
+"""A gateway as a simulated process: all of its parts but the sockets."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest.mock import patch
+
+from starlette.types import ASGIApp, Message
+
+from api.gateway import Gateway
+from api.process import server
+from ingest.settings import Settings
+from log_tables.cluster.cluster import Cluster
+from log_tables.store.store import Store
+from tests.simulation.network import Network, PeerSession
+from tests.simulation.scheduler import Process
+from tests.simulation.threads import world
+
+Opened = Callable[[Process], Store]
+"""The store of the root, as a process opens it."""
+
+
+class SimulatedGateway:
+    """A gateway at `url`, from its start to its death."""
+
+    def __init__(
+        self,
+        process: Process,
+        url: str,
+        opened: Opened,
+        network: Network,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.process, self.url = process, url
+        self._opened, self._network, self._settings = opened, network, settings
+        self.gateway: Gateway | None = None
+        self.serves = self.ended = False
+        self._told_to_stop = False
+        self._stopping: asyncio.Event | None = None
+        process.loop.call_soon(lambda: process.loop.create_task(self._run()))
+
+    def stop(self) -> None:
+        """Let it end in order, as SIGTERM does."""
+        self._told_to_stop = True
+        if self._stopping is not None:
+            self.process.loop.call_soon(self._stopping.set)
+
+    async def _run(self) -> None:
+        scheduler = self.process.scheduler
+        try:
+            await self._serve()
+        except Exception as error:  # noqa: BLE001 -- told to whoever judges
+            scheduler.failed(self.process.name, error)
+        self.ended = True
+        self._network.end(self.url)
+        self.process.kill()
+
+    async def _serve(self) -> None:
+        self._stopping = asyncio.Event()
+        store = self._opened(self.process)
+        settings = Settings(
+            data=store.url, advertised_url=self.url, peer_url=self.url, **self._settings
+        )
+        cluster = Cluster.open(store, self.process.clock, self.url)
+        self.gateway = server.gateway_of(cluster, settings, self.process.clock)
+        self.gateway.peers._session = PeerSession(self._network, self.process)  # type: ignore[assignment]
+        app = server._application(self.gateway)
+        lifespan = _Lifespan(app)
+        await lifespan.start()
+        self._network.listen(self.url, self.process, app)
+        self.serves = True
+        if not self._told_to_stop:
+            await self._stopping.wait()
+        self.serves = False
+        await lifespan.end()
+
+
+class _Lifespan:
+    """What a server tells an application of its own begin and end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._asked: asyncio.Queue[Message] = asyncio.Queue()
+        self._said: asyncio.Queue[Message] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+        work: Any = self._app(scope, self._asked.get, self._said.put)
+        self._task = asyncio.create_task(work)
+        await self._ask("lifespan.startup")
+
+    async def end(self) -> None:
+        await self._ask("lifespan.shutdown")
+
+    async def _ask(self, kind: str) -> None:
+        await self._asked.put({"type": kind})
+        said = await self._said.get()
+        if said["type"] != f"{kind}.complete":
+            raise AssertionError(f"{kind} fails: {said}")
+
+
+def _killed(_process_id: int, _signal: int) -> None:
+    """A gateway ends itself."""
+    current = world().current
+    assert current is not None
+    world().note(current.process.name, "ends itself")
+    current.process.kill()
+
+
+ENDS_ITSELF = patch.object(server, "os", _Os := type("_Os", (), {"kill": staticmethod(_killed), "getpid": staticmethod(os.getpid), "environ": {}}))
+"""While this holds, a gateway that ends itself ends its simulated process only."""

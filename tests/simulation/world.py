@@ -1,0 +1,358 @@
+"""A cluster in one thread: gateways, clients, a disk and a network, by one seed.
+
+A run has three parts: everybody works while faults come; the faults stop, and everything has to work again
+within HEALED_S; then all end, and what is there is judged.
+"""
+
+import asyncio
+import gc
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import anyio.to_thread
+import httpx
+
+from log_tables.root.fsck import check as fsck
+from log_tables.store.local import LocalStore
+from log_tables.store.store import Store
+from tests.kit.asking import Gateways
+from tests.kit.clients import CLIENTS, Client, Task, placed, transact
+from tests.kit.history import At, History, Operation, Outcome, Part, Write
+from tests.kit.history_checker import check
+from tests.kit.workload import read_log
+from tests.simulation.clock import SimulatedClock
+from tests.simulation.disk import ROOT, Disk, mounted
+from tests.simulation.faults import PROFILES, Fault, Kind, drawn
+from tests.simulation.gateway import ENDS_ITSELF, SimulatedGateway
+from tests.simulation.network import Network, SimulatedTransport
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.scheduler import Deadlock, Process, Scheduler
+from tests.simulation.threads import SimulatedEvent, installed
+
+HEALED_S = 60.0
+"""Within this time of its own a world works again when its faults have stopped."""
+
+TOPIC, COPY = "flights", "copies"
+PARTITIONS = 2
+
+SETTINGS: dict[str, Any] = {"leader_timeout_ms": 1_000, "shutdown_timeout_ms": 10_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is: drawn from its seed, but for what is left out of it."""
+
+    seed: int
+    steps: int = 2_000
+    gateways: int = 2
+    ordered: bool = True
+    tasks: tuple[Task, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    profile: str = ""
+
+    @staticmethod
+    def of(seed: int, steps: int = 2_000, profile: str = "") -> "Plan":
+        """The plan of a seed, with faults of a profile; "": of one that is drawn, or of any."""
+        chance = random.Random(f"plan {seed}")
+        name = profile or chance.choice([*PROFILES, "any", "any"])
+        kinds = [*Kind] if name == "any" else PROFILES[name]
+        gateways = chance.randint(1, 3)
+        return Plan(
+            seed,
+            steps,
+            gateways,
+            chance.random() < 0.7,
+            tuple(_tasks(chance)),
+            drawn(chance, kinds, steps, gateways),
+            name,
+        )
+
+
+def _tasks(chance: random.Random) -> Iterator[Task]:
+    """The clients of a run."""
+    here, there = At(TOPIC, 0), At(TOPIC, 1)
+    kinds = [
+        Task("produce", "idempotent", here),
+        Task("produce", "idempotent too", there),
+        Task("produce plainly", "plain", here),
+        Task("fetch", "fetcher", here),
+        Task("read", "member", here, "readers"),
+        Task("read", "another member", here, "readers"),
+        Task("copy", "copier", here, "copiers", (At(COPY, 0), At(COPY, 1))),
+    ]
+    yield kinds[0]
+    yield from (task for task in kinds[1:] if chance.random() < 0.5)
+
+
+@dataclass(slots=True)
+class Outcome_:
+    """What came of a run."""
+
+    plan: Plan
+    digest: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    operations: int = 0
+    problems: list[str] = field(default_factory=list)
+    log: Sequence[str] = ()
+
+
+class World:
+    """One run."""
+
+    def __init__(self, plan: Plan, keeps_log: bool = False) -> None:
+        self.plan = plan
+        self.scheduler = Scheduler(plan.seed, keeps_log)
+        self.disk = Disk(self.scheduler, plan.ordered)
+        self.network = Network(self.scheduler)
+        self.clock = SimulatedClock(self.scheduler, "world")
+        self.history = History(clock=self.clock)
+        self.gateways: list[SimulatedGateway] = []
+        self.clients: list[tuple[Process, Client]] = []
+        self.stop = {"writers": SimulatedEvent(), "readers": SimulatedEvent()}
+        self._lives = 0
+        self.nemesis = Nemesis(self)
+
+    # What there is.
+
+    def opened(self, process: Process) -> Store:
+        """The root, as a process opens it."""
+        return LocalStore(Path(ROOT), process.clock, ordered=self.disk.ordered)
+
+    def start_gateway(self, number: int) -> SimulatedGateway:
+        """Start gateway `number`, at its URL of always."""
+        self._lives += 1
+        process = self.scheduler.process(f"gateway {number} life {self._lives}")
+        made = SimulatedGateway(process, self.url(number), self.opened, self.network, SETTINGS)
+        if number < len(self.gateways):
+            self.gateways[number] = made
+        else:
+            self.gateways.append(made)
+        return made
+
+    def url(self, number: int) -> str:
+        return f"http://gateway-{number}.test:8082"
+
+    def _start_client(self, task: Task) -> None:
+        process = self.scheduler.process(f"client {task.name}")
+        kind = CLIENTS[task.kind]
+        gateways = self._asking(process, kind.timeout_s)
+        client = kind(task, gateways, self.history, self.stop[_side(task)])  # type: ignore[arg-type]
+        self.clients.append((process, client))
+        process.start_thread("main", client.run)
+
+    def _asking(self, process: Process, timeout_s: float) -> Gateways:
+        transport = SimulatedTransport(self.network, process)
+        urls = [self.url(number) for number in range(self.plan.gateways)]
+        return Gateways(urls, timeout_s=timeout_s, transport=transport, clock=process.clock)
+
+    def ask(self, work: Callable[[httpx.Client], Any], within_s: float = HEALED_S) -> Any:
+        """What `work` returns, in a process of its own, asking some gateway. Raises what it raises."""
+        process = self.scheduler.process("judge")
+        outcome: list[Any] = []
+        number = self.scheduler.random.randrange(self.plan.gateways)
+
+        def run() -> None:
+            transport = SimulatedTransport(self.network, process)
+            with httpx.Client(base_url=self.url(number), timeout=30, transport=transport) as client:
+                try:
+                    outcome.append(work(client))
+                except Exception as error:  # noqa: BLE001 -- raised for whoever asked
+                    outcome.append(error)
+
+        process.start_thread("main", run)
+        self._within(within_s, lambda: bool(outcome), "an answer")
+        if isinstance(outcome[0], Exception):
+            raise outcome[0]
+        return outcome[0]
+
+    # The parts of a run.
+
+    def run(self) -> Outcome_:
+        """Run it all."""
+        found = Outcome_(self.plan)
+        with _in_place_of_the_machine(self):
+            try:
+                self._begin()
+                self._work()
+                self._heal()
+                self._end()
+                self._judge()
+            except (AssertionError, httpx.HTTPError) as error:
+                found.problems.append(f"{type(error).__name__}: {error}")
+            finally:
+                found.problems += [
+                    f"{who}: {type(error).__name__}: {error}" for who, error in self.scheduler.failures
+                ]
+                found.digest, found.steps = self.scheduler.digest, self.scheduler.steps
+                found.seconds = self.scheduler.now_us / 1e6
+                found.operations = len(self.history.operations())
+                found.log = [*self.scheduler.log]
+                self.scheduler.close()
+        return found
+
+    def _begin(self) -> None:
+        for number in range(self.plan.gateways):
+            self.start_gateway(number)
+        self._within(HEALED_S, lambda: all(each.serves for each in self.gateways), "the first start")
+        for name in (TOPIC, COPY):
+            body = {"topic_name": name, "partitions_count": PARTITIONS}
+            answer = self.ask(lambda client, body=body: client.post("/topics", json=body))
+            assert answer.status_code == 201, answer.text
+        for task in self.plan.tasks:
+            self._start_client(task)
+
+    def _work(self) -> None:
+        began = self.scheduler.steps
+        for fault in self.plan.faults:
+            self.scheduler.run(self._failed, max(0, began + fault.at - self.scheduler.steps))
+            self.nemesis.begin(fault)
+        self.scheduler.run(self._failed, max(0, began + self.plan.steps - self.scheduler.steps))
+
+    def _heal(self) -> None:
+        """All faults stop: everybody works again."""
+        self.nemesis.end()
+        begun = self.clock.monotonic()
+        names = {task.name for _, client in self.clients for task in [client.task]}
+        self.scheduler.note("world", "heals")
+        living = [client for process, client in self.clients if not process.dead]
+
+        def done() -> bool:
+            if self.scheduler.failures:
+                return True
+            return all(each.serves for each in self.gateways) and all(
+                self._has_worked(client, begun) for client in living
+            )
+
+        del names
+        self._within(HEALED_S, done, lambda: self._waiting(living, begun))
+
+    def _has_worked(self, client: Client, since: float) -> bool:
+        if client.task.kind in ("read", "copy"):
+            return True  # the partitions of a topic may all be another member's
+        return any(_is_of(op, client.task) and op.ok and op.begin >= since for op in self._newest())
+
+    def _newest(self) -> list[Operation]:
+        return self.history.operations()[-200:]
+
+    def _waiting(self, living: Sequence[Client], since: float) -> str:
+        silent = [client.task.name for client in living if not self._has_worked(client, since)]
+        down = [each.url for each in self.gateways if not each.serves]
+        return f"everything works again; {silent} have done nothing since, {down} do not serve"
+
+    def _end(self) -> None:
+        """Clients end, transactions are applied, gateways stop in order."""
+        for side in ("writers", "readers"):
+            self.stop[side].set()
+            self._within(
+                HEALED_S,
+                lambda side=side: all(
+                    process.dead or not _runs(process)
+                    for process, client in self.clients
+                    if _side(client.task) == side
+                ),
+                f"the {side} end",
+            )
+        for task in {client.task for _, client in self.clients if client.task.kind == "copy"}:
+            self.ask(lambda _client, task=task: self._settle(task))
+        groups = sorted({task.group for task in self.plan.tasks if task.group})
+        topics = {TOPIC: PARTITIONS, COPY: PARTITIONS}
+        self.log = self.ask(lambda client: read_log(client, topics, groups))
+        for each in self.gateways:
+            gateway = each.gateway
+            assert gateway is not None
+            assert gateway.buffer.used == 0, f"{each.process.name} keeps {gateway.buffer.used} bytes"
+            each.stop()
+        self._within(HEALED_S, lambda: all(each.ended for each in self.gateways), "all gateways stop")
+
+    def _settle(self, task: Task) -> None:
+        """Send another transaction of the group, and wait for its records: then all before are applied."""
+        current = self.scheduler.current
+        assert current is not None
+        gateways, group = self._asking(current.process, 5), task.group
+        while True:
+            name = f"{group}-end-{gateways.clock.unique_id()}"
+            write = Write(name, tuple(Part(at, (f"{name}-{at}",)) for at in task.to), group=group)
+            with self.history.doing(write) as doing:
+                answer = transact(gateways, f"/consumers/{group}", write, name)
+                if answer.ok:
+                    where = placed(write, answer)
+                    doing.ok(where)
+                    if None not in where.offsets:
+                        return
+                elif answer.outcome is Outcome.FAILED:
+                    doing.failed()
+            self.scheduler.pause(0.1)
+
+    def _judge(self) -> None:
+        """Judge what is there, and what was said."""
+        for finding in check(self.history.operations(), self.log):
+            raise AssertionError(f"{finding.kind}: {finding.text}")
+        store = LocalStore(Path(ROOT), self.clock, ordered=self.disk.ordered)
+        report = fsck(store, deep=True)
+        assert not report.problems, report.problems
+
+    # Help.
+
+    def _failed(self) -> bool:
+        return bool(self.scheduler.failures)
+
+    def _within(self, seconds: float, condition: Callable[[], bool], what: str | Callable[[], str]) -> None:
+        """Let the world run until `condition` holds, for so many of its seconds."""
+        until = self.scheduler.now_us + round(seconds * 1e6)
+        try:
+            self.scheduler.run(lambda: self._failed() or condition() or self.scheduler.now_us > until)
+        except Deadlock:
+            raise AssertionError(f"nothing happens any more: {_text(what)}") from None
+        if not self._failed():
+            assert condition(), f"not within {seconds:.0f} s: {_text(what)}"
+
+
+def _text(what: str | Callable[[], str]) -> str:
+    return what if isinstance(what, str) else what()
+
+
+def _side(task: Task) -> str:
+    return "readers" if task.kind.split()[0] in ("fetch", "read", "copy") else "writers"
+
+
+def _is_of(op: Operation, task: Task) -> bool:
+    asked = op.asked
+    if isinstance(asked, Write):
+        return asked.producer == task.name
+    return not isinstance(asked, Write) and task.kind == "fetch" and getattr(asked, "at", None) == task.at
+
+
+def _runs(process: Process) -> bool:
+    return any(not thread.ended for thread in process.threads if thread is not process.loop_thread)
+
+
+@contextmanager
+def _in_place_of_the_machine(world: World) -> Iterator[None]:
+    """Let threads, disks and clocks be those of `world`."""
+    collected = gc.isenabled()
+    with ExitStack() as stack:
+        stack.enter_context(installed(world.scheduler))
+        stack.enter_context(mounted(world.disk))
+        stack.enter_context(ENDS_ITSELF)
+        stack.enter_context(patch.object(anyio.to_thread, "run_sync", _run_sync))
+        gc.disable()  # it would call what has ended, at any time
+        try:
+            yield
+        finally:
+            world.gateways.clear()
+            world.clients.clear()
+            gc.collect()
+            if collected:
+                gc.enable()
+
+
+async def _run_sync(work: Callable[..., Any], *args: Any, **_: object) -> Any:
+    """What anyio's threads do."""
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*args))
+
