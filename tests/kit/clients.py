@@ -310,8 +310,10 @@ class Copier(Member):
         return False
 
 
-def transact(gateways: Gateways, path: str, write: Write, key: str) -> Answer:
-    """Try a transaction of the group or member at `path` once."""
+def transact(
+    gateways: Gateways, path: str, write: Write, key: str, may: tuple[int, ...] = (NO_MEMBER, NOT_ASSIGNED)
+) -> Answer:
+    """Try a transaction of the group or member at `path` once; `may` are refusals for good that it may meet."""
     records = [
         {"topic": part.at.topic, "partition": part.at.partition, "value": value}
         for part in write.parts
@@ -319,7 +321,7 @@ def transact(gateways: Gateways, path: str, write: Write, key: str) -> Answer:
     ]
     body = _processed({span.at: span.end for span in write.consumed}) | {"records": records}
     headers = {"Content-Type": JSON, "Idempotency-Key": key}
-    return gateways.ask("POST", f"{path}/transactions", body, headers, may=(NO_MEMBER, NOT_ASSIGNED))
+    return gateways.ask("POST", f"{path}/transactions", body, headers, may=may)
 
 
 def placed(write: Write, answer: Answer) -> Placed:

@@ -7,6 +7,7 @@ import threading
 from asyncio import events
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         events._set_running_loop(None)
 
     def end(self) -> None:
-        self._ready.clear()
         self._closed = True
+        self._ready.clear()
+        for task in asyncio.all_tasks(self):
+            with suppress(BaseException):
+                task.get_coro().close()
 
     # For asyncio.
 

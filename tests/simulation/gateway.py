@@ -12,6 +12,7 @@ from api.gateway import Gateway
 from api.process import server
 from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
+from log_tables.errors import LakelogError
 from log_tables.store.store import Store
 from tests.simulation.network import Network, PeerSession
 from tests.simulation.scheduler import Process
@@ -35,7 +36,7 @@ class SimulatedGateway:
         self.process, self.url = process, url
         self._opened, self._network, self._settings = opened, network, settings
         self.gateway: Gateway | None = None
-        self.serves = self.ended = False
+        self.serves = self.has_served = self.ended = False
         self._told_to_stop = False
         self._stopping: asyncio.Event | None = None
         process.loop.call_soon(lambda: process.loop.create_task(self._run()))
@@ -50,6 +51,8 @@ class SimulatedGateway:
         scheduler = self.process.scheduler
         try:
             await self._serve()
+        except LakelogError as error:  # whoever has started it starts it again
+            scheduler.note(self.process.name, f"does not start: {error.code}")
         except Exception as error:  # noqa: BLE001 -- told to whoever judges
             scheduler.failed(self.process.name, error)
         self.ended = True
@@ -69,7 +72,7 @@ class SimulatedGateway:
         lifespan = _Lifespan(app)
         await lifespan.start()
         self._network.listen(self.url, self.process, app)
-        self.serves = True
+        self.serves = self.has_served = True
         if not self._told_to_stop:
             await self._stopping.wait()
         self.serves = False

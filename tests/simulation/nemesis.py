@@ -19,7 +19,7 @@ class Nemesis:
         self._world = world
         self._scheduler = world.scheduler
         self._down: set[int] = set()
-        self._over = False
+        self.is_over = False
 
     def begin(self, fault: Fault) -> None:
         """Let it happen."""
@@ -28,7 +28,7 @@ class Nemesis:
 
     def end(self) -> None:
         """All faults stop, and who is down starts again."""
-        self._over = True
+        self.is_over = True
         self._scheduler.note("nemesis", "ends")
         world = self._world
         world.network.weather.clear()
@@ -50,7 +50,7 @@ class Nemesis:
             self._world.start_gateway(number)
 
     def _restart_later(self, fault: Fault, number: int) -> None:
-        self._after(fault, lambda: self._over or self._restart(number))
+        self._after(fault, lambda: self.is_over or self._restart(number))
 
     # Gateways.
 

@@ -48,6 +48,7 @@ class _Exchange:
 
     tell: Callable[[Reply | ConnectionError], None]
     over: bool = False
+    arrived: bool = False
     given_up: list[Callable[[], None]] = field(default_factory=list)
 
     def told(self, outcome: Reply | ConnectionError) -> None:
@@ -67,12 +68,15 @@ class Weather:
     """How bad the network is."""
 
     def __init__(self) -> None:
-        self.delay_s = 0.002
+        self.delay_s = 0.01
         self.slow, self.slow_s = 0.0, 1.0
         self.lost_request = self.lost_answer = self.doubled = 0.0
 
     def clear(self) -> None:
+        """Let it be good again, and as fast as it was."""
+        delay_s = self.delay_s
         self.__init__()  # type: ignore[misc]
+        self.delay_s = delay_s
 
 
 class Network:
@@ -130,7 +134,7 @@ class Network:
             self._scheduler.note(source.name, f"{sent.method} {sent.url} is lost")
             self._break(source, exchange)
             return exchange.give_up
-        for _ in range(2 if chance(weather.doubled) else 1):
+        for _ in range(2 if _repeatable(sent) and chance(weather.doubled) else 1):
             self._later(process, lambda: self._arrive(source, process, app, sent, exchange))
         return exchange.give_up
 
@@ -145,10 +149,13 @@ class Network:
             self._break(source, exchange)
             return
         open_ = self._exchanges.setdefault(process, {})
+        is_second, exchange.arrived = exchange.arrived, True
         open_[exchange] = None
         self._scheduler.note(process.name, f"is asked {sent.method} {urlsplit(sent.url).path}")
 
         def answered(outcome: Reply | ConnectionError) -> None:
+            if is_second:
+                return  # a proxy that repeats a request has one answer for its client
             open_.pop(exchange, None)
             lost = self._is_cut(process, source) or self._scheduler.chance(self.weather.lost_answer)
             if lost:
@@ -174,6 +181,11 @@ class Network:
         except Exception as error:  # noqa: BLE001 -- an application answers every request
             self._scheduler.failed(f"{process.name} amid {sent.method} {sent.url}", error)
             answered(Unanswered("the application has failed"))
+
+
+def _repeatable(sent: Sent) -> bool:
+    """Whether the request may be sent twice: else its client has asked for two of what it does."""
+    return any(name.lower() in (b"producer-id", b"idempotency-key") for name, _ in sent.headers)
 
 
 async def _serve(

@@ -307,6 +307,7 @@ class Scheduler:
                 if not thread.ended:
                     thread.end()
             process.loop.end()
+        self.processes.clear()
         self._timers.clear()
         self._runnable.clear()
 

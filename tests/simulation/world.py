@@ -7,6 +7,7 @@ within HEALED_S; then all end, and what is there is judged.
 import asyncio
 import gc
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ from tests.simulation.threads import SimulatedEvent, installed
 HEALED_S = 60.0
 """Within this time of its own a world works again when its faults have stopped."""
 
+HAS_MEMBERS = 40914
+
 TOPIC, COPY = "flights", "copies"
 PARTITIONS = 2
 
@@ -51,6 +54,7 @@ class Plan:
     steps: int = 2_000
     gateways: int = 2
     ordered: bool = True
+    delay_s: float = 0.01
     tasks: tuple[Task, ...] = ()
     faults: tuple[Fault, ...] = ()
     profile: str = ""
@@ -67,6 +71,7 @@ class Plan:
             steps,
             gateways,
             chance.random() < 0.7,
+            chance.choice((0.002, 0.02, 0.1)),
             tuple(_tasks(chance)),
             drawn(chance, kinds, steps, gateways),
             name,
@@ -110,12 +115,13 @@ class World:
         self.scheduler = Scheduler(plan.seed, keeps_log)
         self.disk = Disk(self.scheduler, plan.ordered)
         self.network = Network(self.scheduler)
+        self.network.weather.delay_s = plan.delay_s
         self.clock = SimulatedClock(self.scheduler, "world")
         self.history = History(clock=self.clock)
         self.gateways: list[SimulatedGateway] = []
         self.clients: list[tuple[Process, Client]] = []
         self.stop = {"writers": SimulatedEvent(), "readers": SimulatedEvent()}
-        self._lives = 0
+        self._lives, self._is_ending = 0, False
         self.nemesis = Nemesis(self)
 
     # What there is.
@@ -129,11 +135,22 @@ class World:
         self._lives += 1
         process = self.scheduler.process(f"gateway {number} life {self._lives}")
         made = SimulatedGateway(process, self.url(number), self.opened, self.network, SETTINGS)
+        process.died.append(lambda: self._supervise(number, made))
         if number < len(self.gateways):
             self.gateways[number] = made
         else:
             self.gateways.append(made)
         return made
+
+    def _supervise(self, number: int, ended: SimulatedGateway) -> None:
+        """Start again what did not come to serve, as systemd does, and whatever ends while all is well."""
+
+        def again() -> None:
+            if self.gateways[number] is ended:
+                self.start_gateway(number)
+
+        if not ended.has_served or (self.nemesis.is_over and not self._is_ending):
+            self.scheduler.at(self.scheduler.now_us + 1_000_000, None, again)
 
     def url(self, number: int) -> str:
         return f"http://gateway-{number}.test:8082"
@@ -167,6 +184,7 @@ class World:
 
         process.start_thread("main", run)
         self._within(within_s, lambda: bool(outcome), "an answer")
+        assert outcome, "the world has failed"
         if isinstance(outcome[0], Exception):
             raise outcome[0]
         return outcome[0]
@@ -186,14 +204,13 @@ class World:
             except (AssertionError, httpx.HTTPError) as error:
                 found.problems.append(f"{type(error).__name__}: {error}")
             finally:
-                found.problems += [
+                found.problems[:0] = [
                     f"{who}: {type(error).__name__}: {error}" for who, error in self.scheduler.failures
                 ]
                 found.digest, found.steps = self.scheduler.digest, self.scheduler.steps
                 found.seconds = self.scheduler.now_us / 1e6
                 found.operations = len(self.history.operations())
                 found.log = [*self.scheduler.log]
-                self.scheduler.close()
         return found
 
     def _begin(self) -> None:
@@ -263,10 +280,9 @@ class World:
         groups = sorted({task.group for task in self.plan.tasks if task.group})
         topics = {TOPIC: PARTITIONS, COPY: PARTITIONS}
         self.log = self.ask(lambda client: read_log(client, topics, groups))
+        self._within(HEALED_S, lambda: not any(map(_used, self.gateways)), "all room is given back")
+        self._is_ending = True
         for each in self.gateways:
-            gateway = each.gateway
-            assert gateway is not None
-            assert gateway.buffer.used == 0, f"{each.process.name} keeps {gateway.buffer.used} bytes"
             each.stop()
         self._within(HEALED_S, lambda: all(each.ended for each in self.gateways), "all gateways stop")
 
@@ -279,7 +295,7 @@ class World:
             name = f"{group}-end-{gateways.clock.unique_id()}"
             write = Write(name, tuple(Part(at, (f"{name}-{at}",)) for at in task.to), group=group)
             with self.history.doing(write) as doing:
-                answer = transact(gateways, f"/consumers/{group}", write, name)
+                answer = transact(gateways, f"/consumers/{group}", write, name, (HAS_MEMBERS,))
                 if answer.ok:
                     where = placed(write, answer)
                     doing.ok(where)
@@ -287,7 +303,7 @@ class World:
                         return
                 elif answer.outcome is Outcome.FAILED:
                     doing.failed()
-            self.scheduler.pause(0.1)
+            self.scheduler.pause(0.5)
 
     def _judge(self) -> None:
         """Judge what is there, and what was said."""
@@ -311,6 +327,11 @@ class World:
             raise AssertionError(f"nothing happens any more: {_text(what)}") from None
         if not self._failed():
             assert condition(), f"not within {seconds:.0f} s: {_text(what)}"
+
+
+def _used(simulated: SimulatedGateway) -> int:
+    assert simulated.gateway is not None
+    return simulated.gateway.buffer.used
 
 
 def _text(what: str | Callable[[], str]) -> str:
@@ -342,12 +363,16 @@ def _in_place_of_the_machine(world: World) -> Iterator[None]:
         stack.enter_context(ENDS_ITSELF)
         stack.enter_context(patch.object(anyio.to_thread, "run_sync", _run_sync))
         gc.disable()  # it would call what has ended, at any time
+        said = sys.unraisablehook
         try:
             yield
         finally:
+            sys.unraisablehook = lambda _: None  # what is amid something ends anyhow
+            world.scheduler.close()
             world.gateways.clear()
             world.clients.clear()
             gc.collect()
+            sys.unraisablehook = said
             if collected:
                 gc.enable()
 
