@@ -313,7 +313,9 @@ class Copier(Member):
 def transact(
     gateways: Gateways, path: str, write: Write, key: str, may: tuple[int, ...] = (NO_MEMBER, NOT_ASSIGNED)
 ) -> Answer:
-    """Try a transaction of the group or member at `path` once; `may` are refusals for good that it may meet."""
+    """Try a transaction of the group or member at `path` once. `may` has refusals for good that it may
+    meet.
+    """
     records = [
         {"topic": part.at.topic, "partition": part.at.partition, "value": value}
         for part in write.parts

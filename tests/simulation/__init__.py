@@ -1,0 +1,1 @@
+"""A cluster as one thread that a seed runs: see docs/testing.md."""

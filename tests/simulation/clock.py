@@ -1,7 +1,6 @@
 """The clocks of a simulated process: those of its world, which may be set, and stand still."""
 
-import random
-
+from tests.simulation.chance import Chance
 from tests.simulation.scheduler import EPOCH_US, Scheduler
 
 
@@ -10,7 +9,7 @@ class SimulatedClock:
 
     def __init__(self, scheduler: Scheduler, name: str) -> None:
         self._scheduler = scheduler
-        self._random = random.Random(f"{scheduler.seed}/{name}")
+        self._random = Chance(f"{scheduler.seed}/{name}")
         self.jumped_us = self.slept_us = 0
 
     def jump(self, ms: int) -> None:

@@ -6,7 +6,6 @@ on a disk that keeps order also names whose file was. Anything else is left or n
 
 import errno
 import os
-import random
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,12 +16,13 @@ from unittest.mock import patch
 
 from log_tables.store import file as store_file
 from log_tables.store import local as store_local
+from tests.simulation.chance import Chance
 from tests.simulation.scheduler import EPOCH_US, Process, Scheduler
 
 ROOT = "/simulated"
 
 Fault = Callable[[str, str, Process | None], int]
-"""The error number that a call of a kind, on a path, of a process ends in before it does anything; 0: none."""
+"""The error number in which a call, on a path, of a process ends before it does anything; 0: none."""
 
 
 @dataclass(eq=False, slots=True)
@@ -68,13 +68,13 @@ class Disk:
 
     # A power cut.
 
-    def cut(self, chance: random.Random) -> None:
+    def cut(self, chance: Chance) -> None:
         """Cut the power: what was not durable is left by `chance`."""
         self._root = self._left(self._root, chance)
         self._open.clear()
         self.used = sum(len(each.content) for each in self._files(self._root))
 
-    def _left(self, before: _Directory, chance: random.Random) -> _Directory:
+    def _left(self, before: _Directory, chance: Chance) -> _Directory:
         left = _Directory(before.number, changed_us=before.changed_us)
         for name in sorted({*before.names, *before.durable}):
             now, was = before.names.get(name), before.durable.get(name)

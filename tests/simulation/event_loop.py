@@ -1,5 +1,7 @@
 """The event loop of a simulated process."""
 
+# mypy: disable-error-code="override,attr-defined,assignment"
+
 import asyncio
 import logging
 import math
@@ -94,7 +96,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(
         self, executor: Executor | None, work: Callable[..., Any], *args: Any
     ) -> "asyncio.Future[Any]":
         from tests.simulation.threads import SimulatedPool
@@ -106,7 +108,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         assert isinstance(executor, SimulatedPool), f"{executor} has threads of the machine"
         return asyncio.wrap_future(executor.submit(work, *args), loop=self)
 
-    def set_default_executor(self, executor: Executor) -> None:  # type: ignore[override]
+    def set_default_executor(self, executor: Executor) -> None:
         self._pool = executor
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

@@ -1,9 +1,10 @@
 """What goes wrong in a world, and when: a list that is drawn from the seed, of which some may be left out."""
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from tests.simulation.chance import Chance
 
 
 class Kind(StrEnum):
@@ -59,7 +60,7 @@ PROFILES: Mapping[str, Sequence[Kind]] = {
 """Faults that come together; without a profile a seed draws any."""
 
 
-def drawn(chance: random.Random, kinds: Sequence[Kind], steps: int, gateways: int) -> tuple[Fault, ...]:
+def drawn(chance: Chance, kinds: Sequence[Kind], steps: int, gateways: int) -> tuple[Fault, ...]:
     """Some faults of `kinds` in a run of so many steps."""
     if not kinds:
         return ()

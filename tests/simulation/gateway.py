@@ -1,9 +1,8 @@
 """A gateway as a simulated process: all of its parts but the sockets."""
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 from starlette.types import ASGIApp, Message
@@ -62,9 +61,7 @@ class SimulatedGateway:
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
         store = self._opened(self.process)
-        settings = Settings(
-            data=store.url, advertised_url=self.url, peer_url=self.url, **self._settings
-        )
+        settings = Settings(data=store.url, advertised_url=self.url, peer_url=self.url, **self._settings)
         cluster = Cluster.open(store, self.process.clock, self.url)
         self.gateway = server.gateway_of(cluster, settings, self.process.clock)
         self.gateway.peers._session = PeerSession(self._network, self.process)  # type: ignore[assignment]
@@ -104,13 +101,23 @@ class _Lifespan:
             raise AssertionError(f"{kind} fails: {said}")
 
 
-def _killed(_process_id: int, _signal: int) -> None:
-    """A gateway ends itself."""
-    current = world().current
-    assert current is not None
-    world().note(current.process.name, "ends itself")
-    current.process.kill()
+class _System:
+    """What a gateway needs of Python's `os`."""
+
+    environ: ClassVar[Mapping[str, str]] = {}
+
+    @staticmethod
+    def getpid() -> int:
+        return 1
+
+    @staticmethod
+    def kill(_process_id: int, _signal: int) -> None:
+        """A gateway ends itself."""
+        current = world().current
+        assert current is not None
+        world().note(current.process.name, "ends itself")
+        current.process.kill()
 
 
-ENDS_ITSELF = patch.object(server, "os", _Os := type("_Os", (), {"kill": staticmethod(_killed), "getpid": staticmethod(os.getpid), "environ": {}}))
+ENDS_ITSELF = patch.object(server, "os", _System)
 """While this holds, a gateway that ends itself ends its simulated process only."""

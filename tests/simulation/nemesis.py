@@ -50,7 +50,7 @@ class Nemesis:
             self._world.start_gateway(number)
 
     def _restart_later(self, fault: Fault, number: int) -> None:
-        self._after(fault, lambda: self.is_over or self._restart(number))
+        self._after(fault, lambda: None if self.is_over else self._restart(number))
 
     # Gateways.
 

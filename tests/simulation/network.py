@@ -1,12 +1,13 @@
 """The network between gateways, and from clients to them: requests and answers above sockets.
 
-A request may be refused, lost, slow, or come twice; its answer may be lost or late. A pair of processes may be
-cut, in one direction or both. Whoever asks a process that dies hears of it, as TCP tells.
+A request may be refused, lost, slow, or come twice; its answer may be lost or late. Two processes may be cut
+from each other, in one direction or both. Whoever asks a process that dies hears of it, as TCP tells.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -49,7 +50,7 @@ class _Exchange:
     tell: Callable[[Reply | ConnectionError], None]
     over: bool = False
     arrived: bool = False
-    given_up: list[Callable[[], None]] = field(default_factory=list)
+    given_up: list[Callable[[], object]] = field(default_factory=list)
 
     def told(self, outcome: Reply | ConnectionError) -> None:
         if not self.over:
@@ -98,7 +99,7 @@ class Network:
 
     def _broken(self, process: Process) -> None:
         for exchange in self._exchanges.pop(process, {}):
-            self._later(None, lambda exchange=exchange: exchange.told(Unanswered("the other end has died")))
+            self._later(None, partial(exchange.told, Unanswered("the other end has died")))
 
     def _delay_us(self) -> int:
         weather, random = self.weather, self._scheduler.random
@@ -214,7 +215,7 @@ async def _serve(
     }
     messages = iter([{"type": "http.request", "body": sent.body, "more_body": False}])
     gone: asyncio.Future[None] = loop.create_future()
-    exchange.given_up.append(lambda: loop.call_soon(_set, gone))
+    exchange.given_up.append(lambda: loop.call_soon(_set, gone, None))
     status, headers, body = 0, [], bytearray()
 
     async def receive() -> Message:
@@ -234,9 +235,9 @@ async def _serve(
     answered(Reply(status, headers, bytes(body)))
 
 
-def _set(future: "asyncio.Future[None]") -> None:
+def _set(future: "asyncio.Future[Any]", result: object) -> None:
     if not future.done():
-        future.set_result(None)
+        future.set_result(result)
 
 
 class SimulatedTransport(httpx.BaseTransport):
@@ -303,7 +304,7 @@ class _Asked:
         told: asyncio.Future[Reply | ConnectionError] = asyncio.get_running_loop().create_future()
 
         def tell(outcome: Reply | ConnectionError) -> None:
-            self._source.loop.call_soon(lambda: told.done() or told.set_result(outcome))
+            self._source.loop.call_soon(lambda: _set(told, outcome))
 
         give_up = self._network.send(self._source, self._sent, tell)
         try:
@@ -334,7 +335,9 @@ class PeerAnswer:
         from multidict import CIMultiDict
 
         self.status = reply.status
-        self.headers = CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in reply.headers)
+        self.headers = CIMultiDict(
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in reply.headers
+        )
         self.raw_headers = tuple(reply.headers)
         self._body, self.content_length = reply.body, len(reply.body)
         self.content = self

@@ -7,12 +7,13 @@ machine.
 """
 
 import heapq
-import random
 from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
 
 from greenlet import getcurrent, greenlet
+
+from tests.simulation.chance import Chance
 
 EPOCH_US = 1_700_000_000_000_000
 
@@ -31,7 +32,7 @@ class Deadlock(AssertionError):
 class Thread:
     """A thread of `process`: the loop's, or one that runs `work`."""
 
-    __slots__ = ("due", "name", "process", "waits", "woken", "_green")
+    __slots__ = ("_green", "due", "name", "process", "waits", "woken")
 
     def __init__(self, process: "Process", name: str, work: Callable[[], object]) -> None:
         self.process, self.name = process, name
@@ -59,7 +60,7 @@ class Timer:
 
     __slots__ = ("cancelled", "process", "then")
 
-    def __init__(self, process: "Process | None", then: Callable[[], None]) -> None:
+    def __init__(self, process: "Process | None", then: Callable[[], object]) -> None:
         self.process, self.then, self.cancelled = process, then, False
 
 
@@ -118,7 +119,7 @@ class Scheduler:
     """The one who chooses what runs next; `now_us` is the time since its beginning, in microseconds."""
 
     def __init__(self, seed: int, keeps_log: bool = False) -> None:
-        self.seed, self.random = seed, random.Random(seed)
+        self.seed, self.random = seed, Chance(seed)
         self.hub = getcurrent()
         self.now_us = 0
         self.steps = 0
@@ -267,7 +268,7 @@ class Scheduler:
 
     # Time.
 
-    def at(self, when_us: int, process: Process | None, then: Callable[[], None]) -> Timer:
+    def at(self, when_us: int, process: Process | None, then: Callable[[], object]) -> Timer:
         """Call `then` at a time, unless `process` is dead by then."""
         timer = Timer(process, then)
         self._push(when_us, timer)
@@ -310,4 +311,3 @@ class Scheduler:
         self.processes.clear()
         self._timers.clear()
         self._runnable.clear()
-

@@ -12,19 +12,20 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Self
+from unittest.mock import patch
 
 from tests.simulation.scheduler import Ended, Process, Scheduler, Thread
 
 OURS = ("api", "coordinator", "ingest", "log_tables", "jobs", "lakelog", "tests.kit")
 """The packages whose threads are simulated."""
 
-_world: Scheduler | None = None
+_installed: list[Scheduler] = []
 
 
 def world() -> Scheduler:
     """The one that is installed."""
-    assert _world is not None, "no world is installed"
-    return _world
+    assert _installed, "no world is installed"
+    return _installed[-1]
 
 
 class SimulatedLock:
@@ -256,7 +257,7 @@ def complete(future: Future[Any], work: Callable[[], Any]) -> None:
 
 
 class SimulatedPool(Executor):
-    """Up to `max_workers` threads at once, in each process that has the pool: a module's is in all of them."""
+    """Up to `max_workers` threads at once in each process that has the pool: a module's is in all of them."""
 
     def __init__(self, max_workers: int = 32, thread_name_prefix: str = "pool") -> None:
         self._most, self._name = max_workers, thread_name_prefix
@@ -312,29 +313,26 @@ _REPLACED: dict[Any, Any] = {
 @contextmanager
 def installed(scheduler: Scheduler) -> Iterator[None]:
     """Let our modules have the threads of `scheduler`."""
-    global _world
-    assert _world is None, "one world at a time"
+    assert not _installed, "one world at a time"
     before = [*_replace(_Threading())]
-    start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
         raise AssertionError(f"a real thread begins, which no seed draws: {thread}")
 
-    _world = scheduler
-    threading.Thread.start = refuse  # type: ignore[method-assign]
+    _installed.append(scheduler)
     try:
-        yield
+        with patch.object(threading.Thread, "start", refuse):
+            yield
     finally:
-        threading.Thread.start = start  # type: ignore[method-assign]
         for module, name, value in before:
             setattr(module, name, value)
-        _world = None
+        _installed.clear()
 
 
 def _replace(shim: ModuleType) -> Iterator[tuple[ModuleType, str, Any]]:
     """Replace the names in our modules; yields what they were."""
     for module_name, module in sorted(sys.modules.items()):
-        if module is None or not module_name.startswith(OURS):
+        if not module_name.startswith(OURS):
             continue
         for name, value in [*vars(module).items()]:
             new: Any = None

@@ -6,11 +6,11 @@ within HEALED_S; then all end, and what is there is judged.
 
 import asyncio
 import gc
-import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,12 +26,13 @@ from tests.kit.clients import CLIENTS, Client, Task, placed, transact
 from tests.kit.history import At, History, Operation, Outcome, Part, Write
 from tests.kit.history_checker import check
 from tests.kit.workload import read_log
+from tests.simulation.chance import Chance
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.disk import ROOT, Disk, mounted
 from tests.simulation.faults import PROFILES, Fault, Kind, drawn
 from tests.simulation.gateway import ENDS_ITSELF, SimulatedGateway
-from tests.simulation.network import Network, SimulatedTransport
 from tests.simulation.nemesis import Nemesis
+from tests.simulation.network import Network, SimulatedTransport
 from tests.simulation.scheduler import Deadlock, Process, Scheduler
 from tests.simulation.threads import SimulatedEvent, installed
 
@@ -62,7 +63,7 @@ class Plan:
     @staticmethod
     def of(seed: int, steps: int = 2_000, profile: str = "") -> "Plan":
         """The plan of a seed, with faults of a profile; "": of one that is drawn, or of any."""
-        chance = random.Random(f"plan {seed}")
+        chance = Chance(f"plan {seed}")
         name = profile or chance.choice([*PROFILES, "any", "any"])
         kinds = [*Kind] if name == "any" else PROFILES[name]
         gateways = chance.randint(1, 3)
@@ -78,7 +79,7 @@ class Plan:
         )
 
 
-def _tasks(chance: random.Random) -> Iterator[Task]:
+def _tasks(chance: Chance) -> Iterator[Task]:
     """The clients of a run."""
     here, there = At(TOPIC, 0), At(TOPIC, 1)
     kinds = [
@@ -95,7 +96,7 @@ def _tasks(chance: random.Random) -> Iterator[Task]:
 
 
 @dataclass(slots=True)
-class Outcome_:
+class RunOutcome:
     """What came of a run."""
 
     plan: Plan
@@ -191,9 +192,9 @@ class World:
 
     # The parts of a run.
 
-    def run(self) -> Outcome_:
+    def run(self) -> RunOutcome:
         """Run it all."""
-        found = Outcome_(self.plan)
+        found = RunOutcome(self.plan)
         with _in_place_of_the_machine(self):
             try:
                 self._begin()
@@ -219,7 +220,7 @@ class World:
         self._within(HEALED_S, lambda: all(each.serves for each in self.gateways), "the first start")
         for name in (TOPIC, COPY):
             body = {"topic_name": name, "partitions_count": PARTITIONS}
-            answer = self.ask(lambda client, body=body: client.post("/topics", json=body))
+            answer = self.ask(partial(_made, body=body))
             assert answer.status_code == 201, answer.text
         for task in self.plan.tasks:
             self._start_client(task)
@@ -235,7 +236,6 @@ class World:
         """All faults stop: everybody works again."""
         self.nemesis.end()
         begun = self.clock.monotonic()
-        names = {task.name for _, client in self.clients for task in [client.task]}
         self.scheduler.note("world", "heals")
         living = [client for process, client in self.clients if not process.dead]
 
@@ -246,7 +246,6 @@ class World:
                 self._has_worked(client, begun) for client in living
             )
 
-        del names
         self._within(HEALED_S, done, lambda: self._waiting(living, begun))
 
     def _has_worked(self, client: Client, since: float) -> bool:
@@ -268,15 +267,11 @@ class World:
             self.stop[side].set()
             self._within(
                 HEALED_S,
-                lambda side=side: all(
-                    process.dead or not _runs(process)
-                    for process, client in self.clients
-                    if _side(client.task) == side
-                ),
+                partial(self._have_ended, side),
                 f"the {side} end",
             )
         for task in {client.task for _, client in self.clients if client.task.kind == "copy"}:
-            self.ask(lambda _client, task=task: self._settle(task))
+            self.ask(partial(self._settle, task))
         groups = sorted({task.group for task in self.plan.tasks if task.group})
         topics = {TOPIC: PARTITIONS, COPY: PARTITIONS}
         self.log = self.ask(lambda client: read_log(client, topics, groups))
@@ -286,7 +281,11 @@ class World:
             each.stop()
         self._within(HEALED_S, lambda: all(each.ended for each in self.gateways), "all gateways stop")
 
-    def _settle(self, task: Task) -> None:
+    def _have_ended(self, side: str) -> bool:
+        of_side = [process for process, client in self.clients if _side(client.task) == side]
+        return all(process.dead or not _runs(process) for process in of_side)
+
+    def _settle(self, task: Task, _: httpx.Client) -> None:
         """Send another transaction of the group, and wait for its records: then all before are applied."""
         current = self.scheduler.current
         assert current is not None
@@ -327,6 +326,10 @@ class World:
             raise AssertionError(f"nothing happens any more: {_text(what)}") from None
         if not self._failed():
             assert condition(), f"not within {seconds:.0f} s: {_text(what)}"
+
+
+def _made(client: httpx.Client, body: Mapping[str, object]) -> httpx.Response:
+    return client.post("/topics", json=body)
 
 
 def _used(simulated: SimulatedGateway) -> int:
@@ -380,4 +383,3 @@ def _in_place_of_the_machine(world: World) -> Iterator[None]:
 async def _run_sync(work: Callable[..., Any], *args: Any, **_: object) -> Any:
     """What anyio's threads do."""
     return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*args))
-
