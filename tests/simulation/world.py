@@ -39,6 +39,9 @@ from tests.simulation.threads import SimulatedEvent, installed
 HEALED_S = 60.0
 """Within this time of its own a world works again when its faults have stopped."""
 
+LOOK_STEPS = 20
+"""Between two looks whether something has happened."""
+
 HAS_MEMBERS = 40914
 
 TOPIC, COPY = "flights", "copies"
@@ -59,6 +62,7 @@ class Plan:
     tasks: tuple[Task, ...] = ()
     faults: tuple[Fault, ...] = ()
     profile: str = ""
+    is_chosen: bool = False
 
     @staticmethod
     def of(seed: int, steps: int = 2_000, profile: str = "") -> "Plan":
@@ -76,6 +80,7 @@ class Plan:
             tuple(_tasks(chance)),
             drawn(chance, kinds, steps, gateways),
             name,
+            bool(profile),
         )
 
 
@@ -321,7 +326,8 @@ class World:
         """Let the world run until `condition` holds, for so many of its seconds."""
         until = self.scheduler.now_us + round(seconds * 1e6)
         try:
-            self.scheduler.run(lambda: self._failed() or condition() or self.scheduler.now_us > until)
+            while not (self._failed() or condition() or self.scheduler.now_us > until):
+                self.scheduler.run(self._failed, LOOK_STEPS)
         except Deadlock:
             raise AssertionError(f"nothing happens any more: {_text(what)}") from None
         if not self._failed():
@@ -366,6 +372,7 @@ def _in_place_of_the_machine(world: World) -> Iterator[None]:
         stack.enter_context(ENDS_ITSELF)
         stack.enter_context(patch.object(anyio.to_thread, "run_sync", _run_sync))
         gc.disable()  # it would call what has ended, at any time
+        gc.freeze()
         said = sys.unraisablehook
         try:
             yield
@@ -375,6 +382,7 @@ def _in_place_of_the_machine(world: World) -> Iterator[None]:
             world.gateways.clear()
             world.clients.clear()
             gc.collect()
+            gc.unfreeze()
             sys.unraisablehook = said
             if collected:
                 gc.enable()

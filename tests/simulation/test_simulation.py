@@ -1,0 +1,65 @@
+"""Seeded worlds: nothing that is promised is broken, and a seed is its run."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kit.support import ROOT
+from tests.simulation.faults import Fault, Kind, smallest
+from tests.simulation.runs import report, run_seed
+
+STEPS = 2_000
+TOGETHER = 20
+FIXED = [*range(0, 240, TOGETHER)]
+NEW = [*range(0, 60, TOGETHER)]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Gateways log what they meet: thousands of lines."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", FIXED)
+def test_worlds_of_fixed_seeds_keep_what_they_promise(first: int) -> None:
+    _run_all(first)
+
+
+@pytest.mark.parametrize("first", NEW)
+def test_worlds_of_new_seeds_keep_what_they_promise(first: int, request: pytest.FixtureRequest) -> None:
+    """Their first one is printed with LAKELOG_SEED."""
+    _run_all(1_000_000 + 1_000 * int(request.config.lakelog_seed) + first)  # type: ignore[attr-defined]
+
+
+def _run_all(first: int) -> None:
+    for seed in range(first, first + TOGETHER):
+        found = run_seed(seed, STEPS)
+        assert not found.problems, report(found)
+
+
+def test_a_seed_is_its_run_in_any_process() -> None:
+    """The order of sets, the addresses of objects and the names of files differ between them."""
+    seed = 7
+    found = run_seed(seed, STEPS)
+    command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--steps", str(STEPS)]
+    for hash_seed in ("1", "2"):
+        said = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True
+        )
+        assert said.stdout == f"seed {seed}: {found.steps} steps, {found.digest}\n", said.stderr
+
+
+def test_a_failure_is_made_small_by_leaving_out_faults() -> None:
+    faults = [Fault(at, Kind.KILL, at % 3, 50, 0.5) for at in range(40)]
+
+    def fails(some: "list[Fault] | tuple[Fault, ...]") -> bool:
+        ats = {fault.at for fault in some}
+        return {7, 31} <= ats
+
+    assert [fault.at for fault in smallest(faults, fails, most=200)] == [7, 31]  # type: ignore[arg-type]
