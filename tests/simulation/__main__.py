@@ -1,7 +1,6 @@
 """Run simulated worlds: `python -m tests.simulation --minutes 10`, or `--seed N` to repeat one."""
 
 import argparse
-import logging
 import os
 from itertools import count, takewhile
 
@@ -14,7 +13,6 @@ SAY_EVERY_S = 30.0
 
 def main() -> int:
     """The exit status: 1 when a world has failed."""
-    logging.disable(logging.CRITICAL)  # gateways log what they meet; the events have it
     asked = _arguments()
     if asked.seed is not None:
         found = run_seed(asked.seed, asked.steps, asked.profile)

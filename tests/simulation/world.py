@@ -6,6 +6,7 @@ within HEALED_S; then all end, and what is there is judged.
 
 import asyncio
 import gc
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -373,7 +374,8 @@ def _in_place_of_the_machine(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(anyio.to_thread, "run_sync", _run_sync))
         gc.disable()  # it would call what has ended, at any time
         gc.freeze()
-        said = sys.unraisablehook
+        said, logged = sys.unraisablehook, logging.root.manager.disable
+        logging.disable(logging.CRITICAL)  # gateways log what they meet, and the events have it
         try:
             yield
         finally:
@@ -384,6 +386,7 @@ def _in_place_of_the_machine(world: World) -> Iterator[None]:
             gc.collect()
             gc.unfreeze()
             sys.unraisablehook = said
+            logging.disable(logged)
             if collected:
                 gc.enable()
 
