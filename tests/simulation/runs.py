@@ -53,12 +53,12 @@ def report(found: RunOutcome) -> str:
     plan = small(found.plan)
     again = run(plan, keeps_log=True)
     log = [*again.log]
+    chosen = f" --profile {plan.profile}" if plan.is_chosen else ""
+    faults = f"{len(found.plan.faults)} faults, profile {plan.profile}"
     return "\n".join(
         [
-            f"seed {plan.seed} fails after {found.steps} steps (profile {plan.profile}, "
-            f"{len(found.plan.faults)} faults); repeat it:",
-            f"    python -m tests.simulation --seed {plan.seed} --steps {plan.steps}"
-            + (f" --profile {plan.profile}" if plan.is_chosen else ""),
+            f"seed {plan.seed} fails after {found.steps} steps ({faults}); repeat it:",
+            f"    python -m tests.simulation --seed {plan.seed} --steps {plan.steps}{chosen}",
             *(f"  {problem}" for problem in found.problems),
             f"The last {min(len(log), 60)} of {len(log)} events of a run with {len(plan.faults)} faults:",
             *(f"  {fault}" for fault in plan.faults),

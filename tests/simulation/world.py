@@ -330,7 +330,7 @@ class World:
             while not (self._failed() or condition() or self.scheduler.now_us > until):
                 self.scheduler.run(self._failed, LOOK_STEPS)
         except Deadlock:
-            raise AssertionError(f"nothing happens any more: {_text(what)}") from None
+            assert self._failed() or condition(), f"nothing happens any more: {_text(what)}"
         if not self._failed():
             assert condition(), f"not within {seconds:.0f} s: {_text(what)}"
 
