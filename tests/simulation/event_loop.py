@@ -56,10 +56,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def end(self) -> None:
         self._closed = True
-        self._ready.clear()
-        for task in asyncio.all_tasks(self):
+        for task in asyncio.all_tasks(self):  # one that has not begun is known to its handle alone
             with suppress(BaseException):
                 task.get_coro().close()
+        self._ready.clear()
 
     # For asyncio.
 

@@ -1,0 +1,201 @@
+"""Faults that are planted in the code, to see that a world finds them: see docs/testing.md.
+
+A fault is the text of a function with some of it replaced, a mistake that a reviewer could pass. It is
+applied in memory: the module is compiled with the other text, and the live function is given the code that
+comes of it.
+"""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from log_tables.clock import SystemClock
+from tests.simulation.world import Plan, RunOutcome, World
+
+STEPS = 2_000
+
+
+class NoLongerApplies(AssertionError):
+    """The code has moved on from what a planted fault replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A fault: in `function` of `module` the text `before`, which is there once, becomes `after`.
+
+    `judge` is a part of what is said about it, `seed` a run of `profile` that says it, in `steps` steps.
+    """
+
+    name: str
+    module: str
+    function: str
+    before: str
+    after: str
+    judge: str
+    seed: int
+    steps: int
+    profile: str = ""
+
+    def plan(self, seed: int) -> Plan:
+        return Plan.of(seed, STEPS, self.profile)
+
+
+@contextmanager
+def planted(fault: Planted) -> Iterator[None]:
+    """Let the code have `fault`. Raises NoLongerApplies."""
+    module = importlib.import_module(fault.module)
+    source = inspect.getsource(module)
+    where = f"the planted fault {fault.name!r} no longer applies: {fault.module}"
+    if (count := source.count(fault.before)) != 1:
+        raise NoLongerApplies(f"{where} has {count} times {fault.before!r}; plant it where the code is now")
+    assert module.__file__ is not None
+    whole = compile(source.replace(fault.before, fault.after), module.__file__, "exec", dont_inherit=True)
+    code = next((each for each in _codes(whole) if each.co_qualname == fault.function), None)
+    live = _live(module, fault.function)
+    if code is None or live is None:
+        raise NoLongerApplies(f"{where} has no function {fault.function}; name the one that has it now")
+    good = live.__code__
+    if code == good or code.co_freevars != good.co_freevars:
+        raise NoLongerApplies(f"{where}: {fault.function} is not changed by it, or closes over other names")
+    _give(live, code)
+    try:
+        yield
+    finally:
+        _give(live, good)
+
+
+def _give(function: FunctionType, code: CodeType) -> None:
+    object.__setattr__(function, "__code__", code)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _codes(each)
+
+
+def _live(module: Any, name: str) -> FunctionType | None:
+    """The function with this qualified name, below what decorates it."""
+    found = module
+    for part in name.split("."):
+        found = inspect.getattr_static(found, part, None)
+    if isinstance(found, property):
+        found = found.fget
+    found = inspect.unwrap(getattr(found, "__func__", found))
+    return found if isinstance(found, FunctionType) else None
+
+
+FAULTS: tuple[Planted, ...] = (
+    Planted(
+        "a commit does not check whose epoch it is",
+        "log_tables.partition.partition",
+        "Partition._write",
+        "if snapshot.leader_epoch != epoch or snapshot.high_watermark != base:",
+        "if snapshot.high_watermark != base:",
+        "",
+        1,
+        5_149,
+    ),
+    Planted(
+        "a commit is put before its segment is durable",
+        "log_tables.store.local",
+        "LocalStore._put_after",
+        "self._at_once(first.make_durable, temporary.make_durable)",
+        "temporary.make_durable()",
+        "",
+        0,
+        7_280,
+        "power",
+    ),
+    Planted(
+        "an answer does not wait for the directory of the commit",
+        "log_tables.store.local",
+        "LocalStore._put_after",
+        "self._at_once(first.make_durable, temporary.make_durable)\n"
+        "            with unsure(path):\n"
+        "                self._sync_names(self._give_name(temporary, path))",
+        "self._at_once(first.make_durable, temporary.make_durable)\n"
+        "            with unsure(path):\n"
+        "                self._give_name(temporary, path)",
+        "an acknowledged value is not there",
+        0,
+        2_891,
+        "power",
+    ),
+    Planted(
+        "only the last directory is made durable, and not those above it",
+        "log_tables.store.local",
+        "LocalStore._sync_names",
+        "if directory != self._root and self._durable.get(directory) != identity:",
+        "if directory == self._root:",
+        "",
+        1,
+        1_018,
+        "power",
+    ),
+    Planted(
+        "a put if absent replaces what is there",
+        "log_tables.store.local",
+        "LocalStore._give_name",
+        "error = link(temporary.path, final)",
+        "error = os.replace(temporary.path, final)",
+        "",
+        1,
+        274,
+    ),
+    Planted(
+        "sequences of producers are forgotten at a take-over",
+        "log_tables.partition.sequencer",
+        "Sequencer._known",
+        "return self._producers.get(producer_id) or self.snapshot.producer(producer_id)",
+        "return self._producers.get(producer_id)",
+        "",
+        0,
+        4_160,
+        "deaths",
+    ),
+    Planted(
+        "a leader goes on after a commit that failed",
+        "log_tables.partition.partition",
+        "Partition.commit",
+        "                self._step_down()\n                self._notify()  # the log may have ended",
+        "                self._notify()  # the log may have ended",
+        "",
+        0,
+        81_321,
+    ),
+    Planted(
+        "retry keys are forgotten at a take-over",
+        "coordinator.groups.state.group_records",
+        "restore",
+        "transaction_state.remember(counts.get(group), intents[group], retries[group])",
+        "transaction_state.remember(counts.get(group), intents[group], {})",
+        "",
+        10,
+        3_223,
+        "deaths",
+    ),
+)
+
+
+def run(fault: Planted, seed: int) -> RunOutcome:
+    """The run of a seed with the fault."""
+    with planted(fault):
+        return World(fault.plan(seed)).run()
+
+
+def search(fault: Planted, seconds: float) -> RunOutcome | None:
+    """The run of the first seed, from 0 on, that finds the fault; None if none does in time."""
+    clock = SystemClock()
+    until, seed = clock.monotonic() + seconds, 0
+    while clock.monotonic() < until:
+        found = run(fault, seed)
+        if found.problems:
+            return found
+        seed += 1
+    return None
