@@ -17,6 +17,7 @@ from tests.kit.history import (
     Place,
     Placed,
     Poll,
+    Row,
     Rows,
     Span,
     Write,
@@ -206,6 +207,23 @@ def read_out_of_order(breaker: Breaker) -> None:
     breaker.change(index, answer=replace(answer, rows=tuple(rows)))
 
 
+def read_nothing_of_what_is_there(breaker: Breaker) -> None:
+    at = breaker.pick(SOURCES)
+    offset = breaker.pick(range(2))  # those of the first write, which was acknowledged
+    breaker.run.operations.append(
+        Operation(Fetch(at, offset), 10**6, 10**6 + 1, Outcome.OK, Rows((), offset))
+    )
+
+
+def give_again_what_is_committed(breaker: Breaker) -> None:
+    at = breaker.pick(SOURCES)
+    _commit_for_sure(breaker, at, breaker.run.committed[READERS][at])
+    offset = breaker.pick(range(breaker.run.committed[READERS][at]))
+    row = Row(at, offset, breaker.run.records[at][offset])
+    poll = Operation(Poll(READERS, "one"), 10**6 + 2, 10**6 + 3, Outcome.OK, Rows((row,)))
+    breaker.run.operations.append(poll)
+
+
 def commit_beyond_what_was_given(breaker: Breaker) -> None:
     """The first poll of the group was answered to nobody."""
     first = next(index for index, op in enumerate(breaker.run.operations) if isinstance(op.asked, Poll))
@@ -227,7 +245,7 @@ def forget_a_commit(breaker: Breaker) -> None:
 def _commit_for_sure(breaker: Breaker, at: At, offset: int) -> None:
     """After everything else: what is unknown until then can excuse nothing of which it is not the value."""
     others = [op for op in breaker.run.operations if not isinstance(op.asked, Commit) or op.ok]
-    commit = Commit(READERS, (Place(at, offset),))
+    commit = Commit(READERS, (Place(at, offset),), "one")
     breaker.run.operations = [*others, Operation(commit, 10**6, 10**6 + 1, Outcome.OK)]
 
 
@@ -267,6 +285,8 @@ BROKEN: list[tuple[Callable[[Breaker], None], Kind, set[Kind]]] = [
     (read_from_elsewhere, Kind.MISREAD, set()),
     (pass_over_a_record, Kind.SKIPPED, set()),
     (read_out_of_order, Kind.DISORDERED_READ, set()),
+    (read_nothing_of_what_is_there, Kind.STALE, set()),
+    (give_again_what_is_committed, Kind.REWOUND, set()),
     (commit_beyond_what_was_given, Kind.MISSED, set()),
     (go_back_behind_a_commit, Kind.COMMIT_LOST, set()),
     (forget_a_commit, Kind.COMMIT_LOST, set()),

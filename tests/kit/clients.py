@@ -198,7 +198,7 @@ class Member(Client):
 
     def _process(self, rows: Sequence[Row]) -> None:
         ends = {row.at: row.offset + 1 for row in rows}
-        commit = Commit(self.task.group, tuple(Place(*place) for place in ends.items()))
+        commit = Commit(self.task.group, tuple(Place(*place) for place in ends.items()), self.task.name)
         while self._path and not self._stop.is_set():
             with self._history.doing(commit) as doing:
                 answer = self.gateways.ask("POST", f"{self._path}/offsets", _processed(ends), may=self._may)

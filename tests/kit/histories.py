@@ -86,7 +86,7 @@ class Maker:
         elif step == "poll":
             asked = Poll(READERS, "one")
         else:
-            asked = Commit(READERS, (Place(at, self.polled[at]),))
+            asked = Commit(READERS, (Place(at, self.polled[at]),), "one")
         answer = None if fate in ("unknown, not done", "failed") else self._happen(asked)
         outcome = Outcome(fate.split(",")[0])
         if outcome is Outcome.UNKNOWN:

@@ -88,10 +88,13 @@ class Place(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True, tag=True):
-    """One request, sent once: a repeat is another commit, because the first may still be on its way."""
+    """One request of a member, if it has a name, sent once: a repeat is another commit, because the first may
+    still be on its way.
+    """
 
     group: str
     places: tuple[Place, ...]
+    member: str = ""
 
 
 class Create(Struct, frozen=True, tag=True):

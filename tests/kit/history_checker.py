@@ -9,11 +9,12 @@ groups begin with the earliest record, commit behind what their own members have
 transactions consumes each record in one of them.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from tests.kit.history import At, Commit, Fetch, Operation, Outcome, Placed, Poll, Rows, Span, Write
 
@@ -29,8 +30,10 @@ class Kind(StrEnum):
     MISREAD = "a read returned what the log does not hold there"
     SKIPPED = "a read passed over records"
     DISORDERED_READ = "a read returned records out of order"
+    STALE = "a fetch has nothing of what was acknowledged before it"
     MISSED = "a group has committed beyond a record that none of its members was given"
     COMMIT_LOST = "a committed offset is not what the last commits say"
+    REWOUND = "a member was given again what it had committed"
     CONSUMED_TWICE = "two transactions have consumed the same records"
 
 
@@ -67,8 +70,10 @@ def check(operations: Sequence[Operation], log: Log) -> list[Finding]:
         *(finding for op, write in writes for finding in _fate(op, write, places)),
         *_disorder(writes, places),
         *(finding for op in operations for finding in _misreadings(op, log)),
+        *_stale(operations, writes),
         *_missed(operations, log),
         *_lost_commits(operations, log),
+        *_rewound(operations),
         *_consumption(operations, log, places),
     ]
     return list(dict.fromkeys(found))
@@ -212,6 +217,26 @@ def _passed_over(kind: Kind, at: At, wanted: Iterable[int], given: set[int], log
         yield Finding(kind, f"{at}: offsets {passed}")
 
 
+def _stale(operations: Sequence[Operation], writes: Writes) -> Iterator[Finding]:
+    """Fetches without any record from an offset on, or behind it, that was acknowledged before they began."""
+    told: dict[At, list[tuple[float, int]]] = defaultdict(list)
+    for op, write in writes:
+        ats = [part.at for part in write.parts for _ in part.values]
+        for at, offset in zip(ats, _answered(op), strict=False):
+            if offset is not None:
+                told[at].append((op.end, offset))
+    for found in told.values():
+        found.sort()
+    newest = {at: [*accumulate((offset for _, offset in found), max)] for at, found in told.items()}
+    for op in operations:
+        asked = op.asked
+        if isinstance(asked, Fetch) and isinstance(op.answer, Rows) and not op.answer.rows:
+            before = bisect_left(told[asked.at], (op.begin, 0))
+            if before and newest[asked.at][before - 1] >= asked.offset:
+                text = f"{asked.at} from {asked.offset} on, of offsets up to {newest[asked.at][before - 1]}"
+                yield Finding(Kind.STALE, text)
+
+
 def _missed(operations: Sequence[Operation], log: Log) -> Iterator[Finding]:
     given: dict[str, dict[At, set[int]]] = {}
     for op in operations:
@@ -227,10 +252,11 @@ def _missed(operations: Sequence[Operation], log: Log) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Set:
-    """A committed offset was set, or perhaps set."""
+    """A committed offset was set, or perhaps set, `by` a member."""
 
     offset: int
     operation: Operation
+    by: str
 
 
 def _lost_commits(operations: Sequence[Operation], log: Log) -> Iterator[Finding]:
@@ -259,11 +285,34 @@ def _settings(operations: Sequence[Operation]) -> dict[tuple[str, At], list[_Set
             continue
         if isinstance(op.asked, Commit):
             for place in op.asked.places:
-                found[op.asked.group, place.at].append(_Set(place.offset, op))
+                found[op.asked.group, place.at].append(_Set(place.offset, op, op.asked.member))
         elif isinstance(op.asked, Write):
             for span in op.asked.consumed:
-                found[op.asked.group, span.at].append(_Set(span.end, op))
+                found[op.asked.group, span.at].append(_Set(span.end, op, op.asked.producer))
     return found
+
+
+def _rewound(operations: Sequence[Operation]) -> Iterator[Finding]:
+    """A poll begins behind what its own member was told to have committed, unless others moved that back."""
+    known = _settings(operations)
+    told: dict[tuple[str, At, str], list[_Set]] = defaultdict(list)
+    for (group, at), settings in known.items():
+        for each in sorted((s for s in settings if s.operation.ok and s.by), key=lambda s: s.operation.end):
+            told[group, at, each.by].append(each)
+    for op in operations:
+        if not isinstance(op.asked, Poll) or not isinstance(op.answer, Rows):
+            continue
+        group, member = op.asked.group, op.asked.member
+        for at, first in {row.at: row.offset for row in reversed(op.answer.rows)}.items():
+            own = told[group, at, member]
+            before = bisect_left(own, op.begin, key=lambda s: s.operation.end)
+            if not before or first >= own[before - 1].offset:
+                continue
+            since = own[before - 1].operation.begin
+            excused = (s for s in known[group, at] if s.offset <= first and s.operation.begin <= op.end)
+            if not any(s.operation.end >= since for s in excused):
+                text = f"group {group}, {member} at {at}: {first} after {own[before - 1].offset}"
+                yield Finding(Kind.REWOUND, text)
 
 
 @dataclass(frozen=True)
