@@ -22,6 +22,7 @@ class Kind(StrEnum):
     SLOW_NETWORK = "a slow network"
     SLOW_STORE = "a slow store"
     STORE_ERRORS = "calls of the store fail"
+    FSYNC_ERRORS = "fsyncs fail"
     LOST_ANSWER = "the store does a call and does not say so"
     FULL = "a store that is full"
     POWER = "a power cut"
@@ -54,7 +55,7 @@ PROFILES: Mapping[str, Sequence[Kind]] = {
         Kind.SLOW_NETWORK,
     ),
     "store": (Kind.SLOW_STORE, Kind.STORE_ERRORS, Kind.LOST_ANSWER, Kind.FULL),
-    "power": (Kind.POWER, Kind.KILL, Kind.STORE_ERRORS),
+    "power": (Kind.POWER, Kind.POWER, Kind.KILL, Kind.STAND, Kind.FSYNC_ERRORS, Kind.SLOW_STORE),
     "clocks": (Kind.STAND, Kind.JUMP, Kind.KILL),
 }
 """Faults that come together; without a profile a seed draws any."""

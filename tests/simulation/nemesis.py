@@ -1,7 +1,7 @@
 """Who brings the faults into a world, and takes them away."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from tests.simulation.faults import Fault
@@ -124,11 +124,16 @@ class Nemesis:
         self._after(fault, disk.calm)
 
     def _store_errors(self, fault: Fault) -> None:
+        self._fail(fault, _STORE_CALLS, 0.02 + 0.2 * fault.amount)
+
+    def _fsync_errors(self, fault: Fault) -> None:
+        self._fail(fault, frozenset({"fsync"}), 0.1 + 0.5 * fault.amount)
+
+    def _fail(self, fault: Fault, calls: Collection[str], share: float) -> None:
         disk, chance = self._world.disk, self._scheduler.random
-        share = 0.02 + 0.2 * fault.amount
 
         def fails(call: str, _path: str, _process: object) -> int:
-            return errno.EIO if call in _STORE_CALLS and chance.random() < share else 0
+            return errno.EIO if call in calls and chance.random() < share else 0
 
         disk.fault = fails
         self._after(fault, disk.calm)

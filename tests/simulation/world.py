@@ -19,9 +19,13 @@ from unittest.mock import patch
 import anyio.to_thread
 import httpx
 
+from log_tables.layout import partition_directory, topic_directory
 from log_tables.root.fsck import check as fsck
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store
+from log_tables.table.table import Table
+from log_tables.topic_table.topic_snapshot import same
+from log_tables.topic_table.topic_table import TopicTable
 from tests.kit.asking import Gateways
 from tests.kit.clients import CLIENTS, Client, Task, placed, transact
 from tests.kit.history import At, History, Operation, Outcome, Part, Write
@@ -96,6 +100,7 @@ def _tasks(chance: Chance) -> Iterator[Task]:
         Task("read", "member", here, "readers"),
         Task("read", "another member", here, "readers"),
         Task("copy", "copier", here, "copiers", (At(COPY, 0), At(COPY, 1))),
+        Task("copy", "another copier", here, "copiers", (At(COPY, 0), At(COPY, 1))),
     ]
     yield kinds[0]
     yield from (task for task in kinds[1:] if chance.random() < 0.5)
@@ -129,6 +134,7 @@ class World:
         self.clients: list[tuple[Process, Client]] = []
         self.stop = {"writers": SimulatedEvent(), "readers": SimulatedEvent()}
         self._lives, self._is_ending = 0, False
+        self._look_us, self._folded = 0, False
         self.nemesis = Nemesis(self)
 
     # What there is.
@@ -257,10 +263,8 @@ class World:
     def _has_worked(self, client: Client, since: float) -> bool:
         if client.task.kind in ("read", "copy"):
             return True  # the partitions of a topic may all be another member's
-        return any(_is_of(op, client.task) and op.ok and op.begin >= since for op in self._newest())
-
-    def _newest(self) -> list[Operation]:
-        return self.history.operations()[-200:]
+        newest = self.history.operations()[-200:]
+        return any(_is_of(op, client.task) and op.ok and op.begin >= since for op in newest)
 
     def _waiting(self, living: Sequence[Client], since: float) -> str:
         silent = [client.task.name for client in living if not self._has_worked(client, since)]
@@ -271,21 +275,26 @@ class World:
         """Clients end, transactions are applied, gateways stop in order."""
         for side in ("writers", "readers"):
             self.stop[side].set()
-            self._within(
-                HEALED_S,
-                partial(self._have_ended, side),
-                f"the {side} end",
-            )
-        for task in {client.task for _, client in self.clients if client.task.kind == "copy"}:
+            self._within(HEALED_S, partial(self._have_ended, side), f"the {side} end")
+        for task in {task.group: task for task in self.plan.tasks if task.kind == "copy"}.values():
             self.ask(partial(self._settle, task))
         groups = sorted({task.group for task in self.plan.tasks if task.group})
         topics = {TOPIC: PARTITIONS, COPY: PARTITIONS}
         self.log = self.ask(lambda client: read_log(client, topics, groups))
         self._within(HEALED_S, lambda: not any(map(_used, self.gateways)), "all room is given back")
+        self._within(HEALED_S, self._is_folded, "topics are folded")
         self._is_ending = True
         for each in self.gateways:
             each.stop()
         self._within(HEALED_S, lambda: all(each.ended for each in self.gateways), "all gateways stop")
+
+    def _is_folded(self) -> bool:
+        """Whether the topics' tables have the files of the partitions; looks once in a second."""
+        if not self._folded and self.scheduler.now_us >= self._look_us:
+            self._look_us = self.scheduler.now_us + 1_000_000
+            store = LocalStore(Path(ROOT), self.clock)
+            self._folded = all(_is_level(store, self.clock, topic_directory(each)) for each in (TOPIC, COPY))
+        return self._folded
 
     def _have_ended(self, side: str) -> bool:
         of_side = [process for process, client in self.clients if _side(client.task) == side]
@@ -342,6 +351,12 @@ def _made(client: httpx.Client, body: Mapping[str, object]) -> httpx.Response:
 def _used(simulated: SimulatedGateway) -> int:
     assert simulated.gateway is not None
     return simulated.gateway.buffer.used
+
+
+def _is_level(store: Store, clock: SimulatedClock, directory: str) -> bool:
+    folded = TopicTable(store, directory, clock).snapshot
+    tables = [Table(store, partition_directory(directory, number), clock) for number in range(PARTITIONS)]
+    return all(same(folded.of(number), table.snapshot.segments) for number, table in enumerate(tables))
 
 
 def _text(what: str | Callable[[], str]) -> str:
