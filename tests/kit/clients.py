@@ -64,6 +64,8 @@ class Task(Struct, frozen=True):
         "read lives",
         "truncate",
         "reset",
+        "kafka produce",
+        "kafka read",
     ]
     name: str
     at: At

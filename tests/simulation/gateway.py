@@ -1,13 +1,17 @@
 """A gateway as a simulated process: all of its parts but the sockets."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from unittest.mock import patch
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message
 
 from api.gateway import Gateway
+from api.kafka.connections.connection import Connection
+from api.kafka.listener import Listener
 from api.process import server
 from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
@@ -19,6 +23,10 @@ from tests.simulation.threads import world
 
 Opened = Callable[[Process], Store]
 """The store of the root, as a process opens it."""
+
+
+MOST = 1_000
+"""Connections of Kafka's clients."""
 
 
 class SimulatedGateway:
@@ -61,7 +69,14 @@ class SimulatedGateway:
     async def _serve(self) -> None:
         self._stopping = asyncio.Event()
         store = self._opened(self.process)
-        settings = Settings(data=store.url, advertised_url=self.url, peer_url=self.url, **self._settings)
+        settings = Settings(
+            data=store.url,
+            advertised_url=self.url,
+            peer_url=self.url,
+            kafka_listener="127.0.0.1:9092",
+            kafka_advertised_listener=kafka_address(self.url),
+            **self._settings,
+        )
         cluster = Cluster.open(store, self.process.clock, self.url)
         self.gateway = server.gateway_of(cluster, settings, self.process.clock)
         self.gateway.peers._session = PeerSession(self._network, self.process)  # type: ignore[assignment]
@@ -69,11 +84,24 @@ class SimulatedGateway:
         lifespan = _Lifespan(app)
         await lifespan.start()
         self._network.listen(self.url, self.process, app)
+        listener = Listener(self.gateway, MOST, lambda: 0, Counter(), lambda make: make())
+        self._network.listen_kafka(
+            kafka_address(self.url),
+            self.process,
+            lambda: Connection(listener._door, listener._connections),
+        )
         self.serves = self.has_served = True
         if not self._told_to_stop:
             await self._stopping.wait()
         self.serves = False
+        self._network.end(self.url)
+        await listener.close()
         await lifespan.end()
+
+
+def kafka_address(url: str) -> str:
+    """Where Kafka's clients reach the gateway at `url`, as HOST:PORT."""
+    return f"{urlsplit(url).hostname}:9092"
 
 
 class _Lifespan:

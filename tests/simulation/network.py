@@ -15,6 +15,7 @@ import httpx
 from starlette.types import ASGIApp, Message
 
 from tests.simulation.scheduler import Process, Scheduler
+from tests.simulation.streams import Disconnected, MakeProtocol, Stream
 from tests.simulation.threads import SimulatedEvent
 
 CONNECT_S = 2.0
@@ -49,7 +50,7 @@ class _Exchange:
 
     tell: Callable[[Reply | ConnectionError], None]
     over: bool = False
-    arrived: bool = False
+    repeated: bool = False
     given_up: list[Callable[[], object]] = field(default_factory=list)
 
     def told(self, outcome: Reply | ConnectionError) -> None:
@@ -88,14 +89,55 @@ class Network:
         self._hosts: dict[str, tuple[Process, ASGIApp]] = {}
         self.cuts: set[tuple[str, str]] = set()
         self._exchanges: dict[Process, dict[_Exchange, None]] = {}
+        self._doors: dict[str, tuple[Process, MakeProtocol]] = {}
+        self._streams = 0
 
     def listen(self, url: str, process: Process, app: ASGIApp) -> None:
         """Let `process` answer at `url`, until it dies."""
         self._hosts[urlsplit(url).netloc] = process, app
         process.died.append(lambda: self._broken(process))
 
+    def listen_kafka(self, address: str, process: Process, make: MakeProtocol) -> None:
+        """Let `process` take connections at HOST:PORT, each with a protocol of its own."""
+        self._doors[address] = process, make
+
+    def connect(self, source: Process, address: str) -> Stream:
+        """A connection of a thread of `source`. Raises Disconnected, at once or after a while."""
+        process, make = self._doors.get(address, (None, None))
+        if process is None or make is None or process.dead:
+            self._scheduler.pause(self._delay_us() / 1e6)
+            raise Disconnected(f"nobody listens at {address}")
+        if self._is_cut(source, process) or self._is_cut(process, source):
+            self._scheduler.pause(CONNECT_S)
+            raise Disconnected(f"{address} is out of reach")
+        self._streams += 1
+        stream = Stream(self, source, process, self._streams)
+        stream.open(make)
+        return stream
+
+    # For streams.
+
+    broken_us = round(BROKEN_S * 1e6)
+
+    def arrival_us(self) -> int:
+        """When what is sent now arrives."""
+        return self._scheduler.now_us + self._delay_us()
+
+    def at(self, when_us: int, process: Process | None, then: Callable[[], object]) -> None:
+        self._scheduler.at(when_us, process, then)
+
+    def later(self, then: Callable[[], object], after_us: int) -> None:
+        self._scheduler.at(self._scheduler.now_us + after_us, None, then)
+
+    def loses(self, source: Process, target: Process) -> bool:
+        """Whether what is sent now does not arrive, nor anything after it on its connection."""
+        return self._is_cut(source, target) or self._scheduler.chance(self.weather.lost_request / 4)
+
+    # Requests over HTTP.
+
     def end(self, url: str) -> None:
         self._hosts.pop(urlsplit(url).netloc, None)
+        self._doors.pop(f"{urlsplit(url).hostname}:9092", None)
 
     def _broken(self, process: Process) -> None:
         for exchange in self._exchanges.pop(process, {}):
@@ -135,8 +177,9 @@ class Network:
             self._scheduler.note(source.name, f"{sent.method} {sent.url} is lost")
             self._break(source, exchange)
             return exchange.give_up
-        for _ in range(2 if _repeatable(sent) and chance(weather.doubled) else 1):
-            self._later(process, lambda: self._arrive(source, process, app, sent, exchange))
+        # A proxy to which no answer came sends it once more, and has that answer for its client.
+        exchange.repeated = _repeatable(sent) and chance(weather.doubled)
+        self._later(process, lambda: self._arrive(source, process, app, sent, exchange))
         return exchange.give_up
 
     def _break(self, source: Process, exchange: _Exchange) -> None:
@@ -150,13 +193,14 @@ class Network:
             self._break(source, exchange)
             return
         open_ = self._exchanges.setdefault(process, {})
-        is_second, exchange.arrived = exchange.arrived, True
         open_[exchange] = None
         self._scheduler.note(process.name, f"is asked {sent.method} {urlsplit(sent.url).path}")
 
         def answered(outcome: Reply | ConnectionError) -> None:
-            if is_second:
-                return  # a proxy that repeats a request has one answer for its client
+            if exchange.repeated:
+                exchange.repeated = False
+                self._later(process, lambda: self._arrive(source, process, app, sent, exchange))
+                return
             open_.pop(exchange, None)
             lost = self._is_cut(process, source) or self._scheduler.chance(self.weather.lost_answer)
             if lost:

@@ -35,7 +35,8 @@ from tests.simulation.chance import Chance
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.disk import ROOT, Disk, mounted
 from tests.simulation.faults import PROFILES, Fault, Kind, drawn
-from tests.simulation.gateway import ENDS_ITSELF, SimulatedGateway
+from tests.simulation.gateway import ENDS_ITSELF, SimulatedGateway, kafka_address
+from tests.simulation.kafka_clients import KAFKA_CLIENTS, KafkaGateways
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network, SimulatedTransport
 from tests.simulation.scheduler import Deadlock, Process, Scheduler
@@ -101,6 +102,10 @@ def _tasks(chance: Chance) -> Iterator[Task]:
         Task("read", "another member", here, "readers"),
         Task("copy", "copier", here, "copiers", (At(COPY, 0), At(COPY, 1))),
         Task("copy", "another copier", here, "copiers", (At(COPY, 0), At(COPY, 1))),
+        Task("kafka produce", "kafka producer", there),
+        Task("kafka read", "kafka member", here, "readers"),
+        Task("kafka read", "another kafka member", here, "kafka readers"),
+        Task("kafka read", "a third kafka member", here, "kafka readers"),
     ]
     yield kinds[0]
     yield from (task for task in kinds[1:] if chance.random() < 0.5)
@@ -170,9 +175,15 @@ class World:
 
     def _start_client(self, task: Task) -> None:
         process = self.scheduler.process(f"client {task.name}")
-        kind = CLIENTS[task.kind]
-        gateways = self._asking(process, kind.timeout_s)
-        client = kind(task, gateways, self.history, self.stop[_side(task)])  # type: ignore[arg-type]
+        stop: Any = self.stop[_side(task)]
+        client: Client
+        if task.kind in KAFKA_CLIENTS:
+            addresses = [kafka_address(self.url(number)) for number in range(self.plan.gateways)]
+            asking = KafkaGateways(self.network, process, addresses)
+            client = KAFKA_CLIENTS[task.kind](task, asking, self.history, stop)
+        else:
+            kind = CLIENTS[task.kind]
+            client = kind(task, self._asking(process, kind.timeout_s), self.history, stop)
         self.clients.append((process, client))
         process.start_thread("main", client.run)
 
@@ -261,7 +272,7 @@ class World:
         self._within(HEALED_S, done, lambda: self._waiting(living, begun))
 
     def _has_worked(self, client: Client, since: float) -> bool:
-        if client.task.kind in ("read", "copy"):
+        if client.task.kind in ("read", "copy", "kafka read"):
             return True  # the partitions of a topic may all be another member's
         newest = self.history.operations()[-200:]
         return any(_is_of(op, client.task) and op.ok and op.begin >= since for op in newest)
@@ -364,7 +375,7 @@ def _text(what: str | Callable[[], str]) -> str:
 
 
 def _side(task: Task) -> str:
-    return "readers" if task.kind.split()[0] in ("fetch", "read", "copy") else "writers"
+    return "readers" if not {*task.kind.split()}.isdisjoint(("fetch", "read", "copy")) else "writers"
 
 
 def _is_of(op: Operation, task: Task) -> bool:
