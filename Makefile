@@ -20,7 +20,7 @@ LAKELOG_SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test quick touched check format torture bench soak dist image site lock clean
+.PHONY: help demo setup test quick touched check format torture simulate bench soak dist image site lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,9 @@ torture: setup .tools/programs/.made ## The long versions of the tests that brea
 	LAKELOG_SEED=$(LAKELOG_SEED) $(BIN)/python -m pytest -m torture \
 		--hypothesis-profile=torture --hypothesis-seed=$(LAKELOG_SEED)
 	$(BIN)/python -m pytest tests/api tests/lakelog/client --secured --numprocesses 2 --dist loadfile
+
+simulate: setup ## Simulated clusters, by seed; ARGS='--minutes 60', or '--seed N' for one again
+	$(BIN)/python -m tests.simulation $(ARGS)
 
 bench: $(VENV)/.dev ## This project beside its peers
 	$(BIN)/python -m bench $(ARGS)

@@ -72,6 +72,8 @@ from log_tables.store.store import open_store
 from log_tables.without_pandas import WithoutPandas
 
 if TYPE_CHECKING:
+    import aiohttp
+
     from api.kafka.listener import Listener
 
 BACKLOG = 2_048
@@ -352,8 +354,17 @@ def open_gateway(
     return gateway
 
 
-def gateway_of(cluster: Cluster, settings: Settings, clock: Clock, sockets: Path | None = None) -> Gateway:
-    """The parts of a gateway that serves `cluster`; the settings name its URLs."""
+def gateway_of(
+    cluster: Cluster,
+    settings: Settings,
+    clock: Clock,
+    sockets: Path | None = None,
+    session: "aiohttp.ClientSession | None" = None,
+    ended: Callable[[], None] | None = None,
+) -> Gateway:
+    """The parts of a gateway that serves `cluster`; the settings name its URLs. It asks others by `session`,
+    or by one that it makes. `ended` is called when it must end, instead of a signal to this process.
+    """
     shared = peer_secrets(settings, cluster.store, clock)
     secrets = PeerSecrets(shared, cluster.cluster_id)
     metrics = Metrics()
@@ -361,9 +372,9 @@ def gateway_of(cluster: Cluster, settings: Settings, clock: Clock, sockets: Path
     buffer = Buffer(settings.buffer_memory, request_bytes=REQUEST_BYTES)
     tracer = tracer_of(os.environ)
     writer = Writer(cluster, settings, clock, metrics.committed, tracer, failures)
-    brokers = Brokers(cluster, settings, clock, failures, secrets, _end)
+    brokers = Brokers(cluster, settings, clock, failures, secrets, ended or _end)
     trust = peer_context(settings) if settings.peer_ca_certs else None
-    peers = Peers(brokers, trust, settings.peer_server_name, tracer, sockets)
+    peers = Peers(brokers, trust, settings.peer_server_name, tracer, sockets, session)
     leadership = Leadership(cluster, writer, brokers, peers, clock, failures)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)

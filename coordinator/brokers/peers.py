@@ -98,15 +98,17 @@ class Peers:
         server_name: str = "",
         tracer: Tracer | None = None,
         sockets: Path | None = None,
+        session: "aiohttp.ClientSession | None" = None,
     ) -> None:
         """At an https URL the certificate is one that `ssl_context` trusts (None: the system's authorities,
         which aiohttp has read), for `server_name` if it is given, else for the host of the URL. `sockets` is
-        the directory of the Unix sockets of this machine's gateways, if they have any.
+        the directory of the Unix sockets of this machine's gateways, if they have any. Requests are sent by
+        `session`, or by one that is made for the first.
         """
         self._tracer = tracer
         self._links = PeerLinks(brokers, sockets, self._check_alive)
         self._brokers, self._ssl_context, self._server_name = brokers, ssl_context, server_name or None
-        self._session: aiohttp.ClientSession | None = None
+        self._session = session
         self._closed = False
 
     async def close(self) -> None:

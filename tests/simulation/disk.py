@@ -275,7 +275,7 @@ class Disk:
 
 
 class _Entry:
-    """What scandir says of one name."""
+    """One name, as scandir has it."""
 
     def __init__(self, name: str, node: _Node) -> None:
         self.name, self._node = name, node

@@ -1,4 +1,4 @@
-"""What goes wrong in a world, and when: a list that is drawn from the seed, of which some may be left out."""
+"""Faults of a world, and when they come: a list that a seed draws, of which some may be left out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from tests.simulation.chance import Chance
 
 
 class Kind(StrEnum):
-    """What goes wrong. `target` counts gateways."""
+    """The kinds of faults. `target` counts gateways."""
 
     KILL = "kill -9"
     STOP = "an orderly stop"

@@ -3,8 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
-from unittest.mock import patch
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message
@@ -19,7 +18,6 @@ from log_tables.errors import LakelogError
 from log_tables.store.store import Store
 from tests.simulation.network import Network, PeerSession
 from tests.simulation.scheduler import Process
-from tests.simulation.threads import world
 
 Opened = Callable[[Process], Store]
 """The store of the root, as a process opens it."""
@@ -54,6 +52,10 @@ class SimulatedGateway:
         if self._stopping is not None:
             self.process.loop.call_soon(self._stopping.set)
 
+    def _end_itself(self) -> None:
+        self.process.scheduler.note(self.process.name, "ends itself")
+        self.stop()
+
     async def _run(self) -> None:
         scheduler = self.process.scheduler
         try:
@@ -78,8 +80,10 @@ class SimulatedGateway:
             **self._settings,
         )
         cluster = Cluster.open(store, self.process.clock, self.url)
-        self.gateway = server.gateway_of(cluster, settings, self.process.clock)
-        self.gateway.peers._session = PeerSession(self._network, self.process)  # type: ignore[assignment]
+        session: Any = PeerSession(self._network, self.process)
+        self.gateway = server.gateway_of(
+            cluster, settings, self.process.clock, session=session, ended=self._end_itself
+        )
         app = server._application(self.gateway)
         lifespan = _Lifespan(app)
         await lifespan.start()
@@ -105,7 +109,7 @@ def kafka_address(url: str) -> str:
 
 
 class _Lifespan:
-    """What a server tells an application of its own begin and end."""
+    """The messages by which a server tells an application of its own begin and end."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -127,25 +131,3 @@ class _Lifespan:
         said = await self._said.get()
         if said["type"] != f"{kind}.complete":
             raise AssertionError(f"{kind} fails: {said}")
-
-
-class _System:
-    """What a gateway needs of Python's `os`."""
-
-    environ: ClassVar[Mapping[str, str]] = {}
-
-    @staticmethod
-    def getpid() -> int:
-        return 1
-
-    @staticmethod
-    def kill(_process_id: int, _signal: int) -> None:
-        """A gateway ends itself."""
-        current = world().current
-        assert current is not None
-        world().note(current.process.name, "ends itself")
-        current.process.kill()
-
-
-ENDS_ITSELF = patch.object(server, "os", _System)
-"""While this holds, a gateway that ends itself ends its simulated process only."""

@@ -303,4 +303,7 @@ class KafkaMember(Client):
             self._beat_at = 0.0
 
 
-KAFKA_CLIENTS = {"kafka produce": KafkaProducer, "kafka read": KafkaMember}
+KAFKA_CLIENTS: Mapping[str, type[KafkaProducer] | type[KafkaMember]] = {
+    "kafka produce": KafkaProducer,
+    "kafka read": KafkaMember,
+}

@@ -312,7 +312,7 @@ class SimulatedTransport(httpx.BaseTransport):
 
 
 class PeerSession:
-    """What `Peers` needs of an aiohttp session."""
+    """The part of an aiohttp session that `Peers` needs."""
 
     def __init__(self, network: Network, source: Process) -> None:
         self._network, self._source = network, source
@@ -373,7 +373,7 @@ class _Asked:
 
 
 class PeerAnswer:
-    """What `Peers`, and whoever forwards, need of an aiohttp answer."""
+    """The part of an aiohttp answer that `Peers` needs, and whoever forwards."""
 
     def __init__(self, reply: Reply) -> None:
         from multidict import CIMultiDict

@@ -293,7 +293,7 @@ class Scheduler:
 
     @property
     def digest(self) -> str:
-        """Of all events so far."""
+        """A digest of all events so far."""
         return self._digest.hexdigest()
 
     def chance(self, of: float) -> bool:

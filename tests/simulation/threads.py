@@ -162,7 +162,7 @@ class SimulatedSemaphore:
 
 
 class SimulatedThread:
-    """What `threading.Thread` is: it begins with `start`, in the process of whoever calls that."""
+    """A thread in the place of Python's: it begins with `start`, in the process of whoever calls that."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ from tests.simulation.chance import Chance
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.disk import ROOT, Disk, mounted
 from tests.simulation.faults import PROFILES, Fault, Kind, drawn
-from tests.simulation.gateway import ENDS_ITSELF, SimulatedGateway, kafka_address
+from tests.simulation.gateway import SimulatedGateway, kafka_address
 from tests.simulation.kafka_clients import KAFKA_CLIENTS, KafkaGateways
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network, SimulatedTransport
@@ -58,7 +58,7 @@ SETTINGS: dict[str, Any] = {"leader_timeout_ms": 1_000, "shutdown_timeout_ms": 1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is: drawn from its seed, but for what is left out of it."""
+    """The plan of a run: drawn from its seed, but for what is left out of it."""
 
     seed: int
     steps: int = 2_000
@@ -113,7 +113,7 @@ def _tasks(chance: Chance) -> Iterator[Task]:
 
 @dataclass(slots=True)
 class RunOutcome:
-    """What came of a run."""
+    """The result of a run."""
 
     plan: Plan
     digest: str = ""
@@ -193,7 +193,7 @@ class World:
         return Gateways(urls, timeout_s=timeout_s, transport=transport, clock=process.clock)
 
     def ask(self, work: Callable[[httpx.Client], Any], within_s: float = HEALED_S) -> Any:
-        """What `work` returns, in a process of its own, asking some gateway. Raises what it raises."""
+        """The result of `work` in a process of its own, asking some gateway. Raises what it raises."""
         process = self.scheduler.process("judge")
         outcome: list[Any] = []
         number = self.scheduler.random.randrange(self.plan.gateways)
@@ -396,7 +396,6 @@ def _in_place_of_the_machine(world: World) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(installed(world.scheduler))
         stack.enter_context(mounted(world.disk))
-        stack.enter_context(ENDS_ITSELF)
         stack.enter_context(patch.object(anyio.to_thread, "run_sync", _run_sync))
         gc.disable()  # it would call what has ended, at any time
         gc.freeze()
@@ -418,5 +417,5 @@ def _in_place_of_the_machine(world: World) -> Iterator[None]:
 
 
 async def _run_sync(work: Callable[..., Any], *args: Any, **_: object) -> Any:
-    """What anyio's threads do."""
+    """A call in a thread, as anyio makes it."""
     return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*args))
