@@ -79,7 +79,8 @@ class LoopShare:
     """Shares the time of one gateway's event loop. Used on that loop."""
 
     def __init__(self) -> None:
-        self._line = asyncio.Lock()
+        self._line, self._small = asyncio.Lock(), asyncio.Lock()
+        self._turn: _Turn | None = None
         # One thread: each of those that compute makes the event loop wait for the interpreter's lock.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lakelog-wide")
 
@@ -107,6 +108,17 @@ class LoopShare:
         async for some in self.each(batched(items)):
             found += await asyncio.gather(*map(work, some))
         return found
+
+    async def turn(self) -> None:
+        """Wait if those that ask for it have had the event loop for TURN_S together, and others had not: of a
+        thousand small requests that come at once each has it when it is its turn.
+        """
+        async with self._small:
+            if self._turn is not None and not self._turn.is_new():
+                if not self._turn.is_over():
+                    return
+                await asyncio.sleep(0)
+            self._turn = _Turn()
 
     async def give_way(self) -> None:
         """Wait for the next turn, behind those that have waited longer."""

@@ -311,6 +311,10 @@ OFFSET_METADATA_MAX_CHARS = 4_096
 OFFSETS_AT_ONCE = 500
 """Offsets of one request that are committed in one go: each takes some 10 µs of the event loop."""
 
+TARGET_AT_ONCE = 2_000
+"""Members, topics and partitions of a group whose target assignment the event loop computes: about 2 ms. That
+of a larger one is computed in a thread."""
+
 GROUPS_LOOKED_AT = 500
 """Groups that hear of topics, or are forgotten, in one go: each takes 50 µs of the event loop."""
 

@@ -222,6 +222,7 @@ class ClassicCoordinator:
         shard = await self._shard(group_id)
         if self._clock.monotonic() - shard.looked_s > HEARTBEAT_CHECK_S:
             await asyncio.to_thread(shard.refresh)
+        await self._whole.share.turn()
         shard.expire_members(group_id)
         before = shard.group(group_id)
         instance = event.client.instance_id

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from coordinator.access.principal import RequestContext
-from coordinator.groups.topic_filter import TopicFilter
+from coordinator.groups.topic_filter import Matches, TopicFilter
 from log_tables.cluster.group_log import AppendedRange, KafkaClient, MemberConfig
 from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class TopicState:
+class TopicState(NamedTuple):
     """A topic as its group knows it: its incarnation, and how many partitions it has."""
 
     topic_id: str
@@ -249,12 +248,22 @@ class Delete:
 class TopicsChanged:
     """These are the topics now, by name, and who may read which; without a filter everybody may read all.
 
-    `at_ms`: milliseconds since 1970.
+    `at_ms`: milliseconds since 1970. `matches` are those of expressions that somebody has looked at: members
+    with others go on as before, until the next such event has theirs. None: all are looked at here.
     """
 
     topics: Mapping[str, TopicState]
     readable: TopicFilter | None = None
     at_ms: int = 0
+    matches: Matches | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Aimed:
+    """The target that was due is computed, of the group after so many `changes`."""
+
+    changes: int
+    target: Mapping[str, frozenset[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,5 +277,5 @@ class Tick:
 
 
 MemberEvent = Leave | Heartbeat | Subscribe | Start | Unsubscribe | Assign | Poll | Commit | Seek
-ChangeEvent = Configure | Reset | Transact | Applied | Delete | TopicsChanged | Tick
+ChangeEvent = Configure | Reset | Transact | Applied | Delete | TopicsChanged | Aimed | Tick
 Event = Join | MemberEvent | ConsumerHeartbeat | ChangeEvent

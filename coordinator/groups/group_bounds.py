@@ -8,7 +8,7 @@ from coordinator.groups.shards import Shards
 from coordinator.groups.state.group import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, Group
 from ingest.buffer import RETRY_AFTER_S
 from ingest.settings import Settings
-from log_tables.errors import GroupMaxSizeReached, NotLeader, QuotaReached
+from log_tables.errors import NotLeader, QuotaReached
 
 HEARTBEATS_PER_S = 200
 """Heartbeats of all Kafka clients together whose partitions a gateway assigns, where there are very many."""
@@ -30,7 +30,7 @@ class GroupBounds:
         if not group.exists:
             self._check_groups(name, is_counted=bool(group.configs))
         if joins:
-            self._check_members(group, name)
+            self._check_members(name)
 
     def _check_groups(self, name: str, is_counted: bool) -> None:
         """For one more group of the principal `name`. One that is counted already has settings."""
@@ -43,11 +43,9 @@ class GroupBounds:
             groups = sum(each.groups_of(name) for each in self._shards)
             _check_below(f"consumer groups of {name[:200]}", groups, "principal_groups_max", most)
 
-    def _check_members(self, group: Group, name: str) -> None:
-        """For one more member of a group, of the principal `name`."""
+    def _check_members(self, name: str) -> None:
+        """For one more member of the principal `name`; the shard bounds those of one group."""
         bounds = self._settings
-        members, most = len(group.members), bounds.group_max_size
-        _check_below(f"members of {group.id!r}", members, "group_max_size", most, GroupMaxSizeReached)
         members, most = sum(each.members for each in self._shards), bounds.consumer_instances_max
         _check_below("consumer instances", members, "consumer_instances_max", most)
         most = bounds.principal_consumer_instances_max
@@ -80,12 +78,10 @@ class GroupBounds:
                 max(self._shards, key=lambda each: each.pending).forget_pending()
 
 
-def _check_below(
-    what: str, count: int, setting: str, most: int, error: type[QuotaReached] = QuotaReached
-) -> None:
-    """Raise QuotaReached, or that `error` of its kind, when `count` is the most that `setting` allows."""
+def _check_below(what: str, count: int, setting: str, most: int) -> None:
+    """Raise QuotaReached when `count` is the most that `setting` allows."""
     if count >= most:
-        raise error(
+        raise QuotaReached(
             f"there are {count} {what} here, as many as {setting} allows; delete some, or repeat the request "
             "later",
             retry_after_s=RETRY_AFTER_S,

@@ -10,6 +10,8 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -25,26 +27,44 @@ from coordinator.groups.classic.events import (
     SyncGroup,
 )
 from coordinator.groups.classic.rebalance import rebalancing
-from coordinator.groups.events import ConsumerHeartbeat, Delete, Event, Tick, TopicsChanged, TopicState
+from coordinator.groups.events import (
+    Aimed,
+    ConsumerHeartbeat,
+    Delete,
+    Event,
+    Tick,
+    TopicsChanged,
+    TopicState,
+)
 from coordinator.groups.pending_answers import PendingAnswers
 from coordinator.groups.state.classic_step import classic_step
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.noted_positions import make_durable, new_positions
 from coordinator.groups.state.step import step
-from coordinator.groups.topic_filter import TopicFilter
+from coordinator.groups.state.target import is_wide, targeted
+from coordinator.groups.topic_filter import Follower, TopicFilter, resolved
 from ingest.accumulator import Accumulator
+from ingest.buffer import RETRY_AFTER_S
+from ingest.pending_tasks import PendingTasks
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Records, encode, replay
-from log_tables.errors import LakelogError, NotLeader, Retriable, UnknownMember
-from log_tables.limits import GROUPS_LOOKED_AT
+from log_tables.errors import GroupMaxSizeReached, LakelogError, NotLeader, Retriable, UnknownMember
+from log_tables.limits import GROUPS_LOOKED_AT, TURN_S
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import input_batch
 
 _log = logging.getLogger(__name__)
 
 _UNBOUNDED = ClassicLimits()
+
+# One thread: each of those that compute makes the event loop wait for the interpreter's lock.
+_computing = ThreadPoolExecutor(1, thread_name_prefix="lakelog-targets")
+
+
+MATCHED_AT_ONCE = 8
+"""Expressions that are looked at in one go, before their groups hear of them."""
 
 
 class Shard:
@@ -64,6 +84,11 @@ class Shard:
         self._topics: Mapping[str, TopicState] = {}
         self._readable: TopicFilter | None = None
         self._behind: dict[str, None] = {}
+        # The topics of expressions, of those that are known, and the expressions that are not looked at yet.
+        self._matches: dict[Follower, frozenset[str]] = {}
+        self._unmatched: dict[Follower, None] = {}
+        self._tasks = PendingTasks()
+        self._aiming: set[str] = set()
         self._appended: dict[str, asyncio.Future[int | None]] = {}
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._lost: LakelogError | None = None
@@ -77,7 +102,11 @@ class Shard:
 
     def read(self) -> None:
         """Restore the groups from the log. Blocking. Raises CorruptLog, CorruptSegment, StoreUnavailable."""
-        self._groups = restore(replay(self._accumulator.partition), self._now_ms())
+        found = restore(replay(self._accumulator.partition), self._now_ms())
+        interval_ms = self._limits.assignment_interval_ms
+        self._groups = {
+            name: replace(group, default_interval_ms=interval_ms) for name, group in found.items()
+        }
         self._members = sum(map(_members, self._groups.values()))
         self._due_ms = self._expiry_ms = -math.inf
 
@@ -104,7 +133,10 @@ class Shard:
         if group_id in self._behind and self.leading:
             self._follow(group_id)
         found = self._groups.get(group_id)
-        return found or Group(group_id, topics=self._topics, readable=self._readable)
+        if found is not None:
+            return found
+        interval_ms = self._limits.assignment_interval_ms
+        return Group(group_id, topics=self._topics, readable=self._readable, default_interval_ms=interval_ms)
 
     @property
     def size(self) -> int:
@@ -154,6 +186,7 @@ class Shard:
             raise Retriable(f"changes of the group {group_id!r} are being committed; repeat the request")
         before = self.group(group_id)
         after, records = step(before, event, self._now_ms())
+        self._check_size(before, after)
         # Of a thousand members that are alive most heartbeats change nothing.
         self._keep(before, after, records, isinstance(event, ConsumerHeartbeat) and not records)
         if not after.classic.members:
@@ -162,6 +195,18 @@ class Shard:
             for request in before.classic.held:
                 self._pending.answer(request, error, self._appended.get(group_id))
         return after
+
+    def _check_size(self, before: Group, after: Group) -> None:
+        """Raise GroupMaxSizeReached if a member is one too many. In a group whose members assign among
+        themselves the step knows: those that come first to a rebalance stay.
+        """
+        most = self._limits.max_size
+        if after.members and after.size > max(before.size, most):
+            raise GroupMaxSizeReached(
+                f"the group {after.id!r} has {before.size} members, as many as group_max_size allows; stop "
+                "some, or use another group",
+                retry_after_s=RETRY_AFTER_S,
+            )
 
     def apply_classic(self, group_id: str, event: ClassicEvent) -> Group:
         """Apply an event of a classic group, which may end requests that are held."""
@@ -207,16 +252,53 @@ class Shard:
             self._groups[after.id] = after
             self._members += _members(after)
             if not is_quiet:
-                self._note_due(after)
+                self._note_due(after, known)
+            if after.due_ms is not None:
+                self._aim_later(after)
         else:
             self._groups.pop(after.id, None)
         if after.target is not before.target or after.generation != before.generation:
             self.wake(after.id)
 
-    def _note_due(self, group: Group) -> None:
-        """Have the next tick that is due for `group` come in time."""
-        times = (group.deadline_ms, group.classic.deadline_ms)
-        self._due_ms = min((self._due_ms, *(time for time in times if time is not None)))
+    def _aim_later(self, group: Group) -> None:
+        """Have the target of `group` computed when it is due."""
+        if group.due_ms is not None and group.id not in self._aiming and group.is_resolved:
+            self._aiming.add(group.id)
+            wait_s = max(0.0, group.due_ms - self._now_ms()) / 1_000
+            asyncio.get_running_loop().call_later(wait_s, self._aim, group.id)
+
+    def _aim(self, group_id: str) -> None:
+        self._aiming.discard(group_id)
+        group = self._groups.get(group_id)
+        if group is None or group.due_ms is None or not self.leading:
+            return
+        if self._now_ms() < group.due_ms or not group.is_resolved:
+            self._aim_later(group)
+        elif is_wide(group):
+            self._aiming.add(group_id)
+            self._tasks.start(self._aim_in_thread(group))
+        else:
+            self._set_target(group_id, Aimed(group.changes, targeted(group)))
+
+    async def _aim_in_thread(self, group: Group) -> None:
+        try:
+            target = await asyncio.get_running_loop().run_in_executor(_computing, targeted, group)
+        finally:
+            self._aiming.discard(group.id)
+        self._set_target(group.id, Aimed(group.changes, target))
+
+    def _set_target(self, group_id: str, event: Aimed) -> None:
+        with suppress(NotLeader):
+            self.apply(group_id, event)
+
+    def _note_due(self, group: Group, known: Group | None = None) -> None:
+        """Have the next tick that is due for `group` come in time. For those of `known` it will."""
+        noted = {} if known is None else known.members
+        new = [member for name, member in group.members.items() if noted.get(name) is not member]
+        times = [member.deadline_ms for member in new]
+        if group.classic.deadline_ms is not None:
+            times.append(group.classic.deadline_ms)
+        self._due_ms = min((self._due_ms, *times))
         if group.transactions.expiry_ms is not None:
             self._expiry_ms = min(self._expiry_ms, group.transactions.expiry_ms)
 
@@ -229,6 +311,8 @@ class Shard:
         """Set the topics, and who may read which. Each group hears of them when it is asked for, or by
         `follow_on`.
         """
+        if topics is not self._topics or readable is not self._readable:
+            self._matches, self._unmatched = {}, {}
         self._topics, self._readable, self._behind = topics, readable, dict.fromkeys(self._groups)
 
     def follow_on(self) -> bool:
@@ -236,14 +320,40 @@ class Shard:
 
         Returns whether there are more such groups. Raises NotLeader.
         """
+        until = self._clock.monotonic() + TURN_S
         for group_id in [*islice(self._behind, GROUPS_LOOKED_AT)]:
             self._follow(group_id)
+            if self._clock.monotonic() > until:
+                break
         return bool(self._behind)
 
     def _follow(self, group_id: str) -> None:
-        del self._behind[group_id]
-        if group_id in self._groups:
-            self.apply(group_id, TopicsChanged(self._topics, self._readable, self._clock.now_ms()))
+        self._behind.pop(group_id, None)
+        if group_id not in self._groups:
+            return
+        changed = TopicsChanged(self._topics, self._readable, self._clock.now_ms(), self._matches)
+        group = self.apply(group_id, changed)
+        unmatched = group.followers - self._matches.keys()
+        if unmatched:
+            is_idle = not self._unmatched
+            self._unmatched |= dict.fromkeys(unmatched)
+            if is_idle:
+                self._tasks.start(self._match())
+
+    async def _match(self) -> None:
+        """Look in a thread which topics the members' expressions match, and tell their groups."""
+        while self._unmatched and self.leading:
+            some, topics, readable = [*islice(self._unmatched, MATCHED_AT_ONCE)], self._topics, self._readable
+            found = await asyncio.to_thread(resolved, some, topics, readable)
+            if topics is not self._topics or readable is not self._readable:
+                continue
+            self._matches |= found
+            self._unmatched = {each: None for each in self._unmatched if each not in found}
+            for group in [*self._groups.values()]:
+                if not group.followers.isdisjoint(found):
+                    with suppress(NotLeader):
+                        self._follow(group.id)
+                    await asyncio.sleep(0)
 
     def expire(self, retention_ms: int) -> bool:
         """Delete some of the groups that have had no members for `retention_ms`.

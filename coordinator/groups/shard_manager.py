@@ -36,6 +36,7 @@ class ShardManager:
             settings.group_min_session_timeout_ms,
             settings.group_max_session_timeout_ms,
             settings.group_max_size,
+            settings.group_consumer_assignment_interval_ms,
         )
         offsets = OffsetsTopic(cluster, settings)
         self._topics = topics = GroupTopics(cluster, access, consumers.topics)

@@ -4,7 +4,7 @@ Expressions have RE2's syntax: matching takes time linear in the names (KIP-848)
 change: other rules are another filter.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
@@ -72,12 +72,34 @@ def check_subscribed(topics: Collection[str]) -> None:
         check_public(name)
 
 
+Follower = tuple[str, RequestContext | None]
+"""An expression, and who subscribes by it."""
+Matches = Mapping[Follower, frozenset[str]]
+"""The topics that each of them follows."""
+
+
+def resolved(
+    followers: Iterable[Follower], topics: Iterable[str], readable: "TopicFilter | None"
+) -> dict[Follower, frozenset[str]]:
+    """The topics that each of these matches and may read; it takes some ms for each. Raises
+    InvalidSubscription.
+    """
+    names, found = public_names(topics), dict[Follower, frozenset[str]]()
+    alike: dict[frozenset[str], frozenset[str]] = {}  # thousands of names are kept once
+    for pattern, context in followers:
+        chosen = matched(pattern, names)
+        if readable is not None and context is not None:
+            chosen = readable.of(context, chosen)
+        found[pattern, context] = alike.setdefault(chosen, chosen)
+    return found
+
+
 KEPT_MAX = 256
 """Answers that are kept: members of a group ask for the same."""
 
 
 class TopicFilter:
-    """Used on the event loop."""
+    """Threads may share it."""
 
     def __init__(self, reads: Callable[[RequestContext, str], bool]) -> None:
         """`reads` says whether a principal may read a topic, by its name."""

@@ -17,7 +17,7 @@ class WideChange:
     """The wide changes of one gateway. Used on the event loop."""
 
     def __init__(self, loop_share: LoopShare) -> None:
-        self._share, self._going_on = loop_share, PendingTasks()
+        self.share, self._going_on = loop_share, PendingTasks()
 
     async def set(
         self,
@@ -71,7 +71,7 @@ class WideChange:
 
         async def go_on() -> None:
             for some in rest:
-                await self._share.give_way()
+                await self.share.give_way()
                 now = shard.group(before.id)
                 # The newer commits of others came after this change.
                 old = [at for at in some if now.offsets.get(at) is before.offsets.get(at)]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from coordinator.groups.events import Assign, Delete, Event, Poll, Tick, TopicsChanged, Unsubscribe
+from coordinator.groups.events import Aimed, Assign, Delete, Event, Poll, Tick, TopicsChanged, Unsubscribe
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.member import Member
@@ -58,8 +58,9 @@ def check_step(before: Group, event: Event, after: Group) -> None:
         assert after.generation >= before.generation
     for name in after.members.keys() & before.members.keys():
         _check_member(before, event, after, name)
-    if after.target is not before.target:
+    if after.target is not before.target and after.due_ms is None and not isinstance(event, Aimed):
         check_target(after)
+    _check_narrow(after)
 
 
 def _check_member(before: Group, event: Event, after: Group, name: str) -> None:
@@ -85,6 +86,15 @@ def _check_member(before: Group, event: Event, after: Group, name: str) -> None:
         assert by_itself or by_topics or by_silence
     if now.epoch != was.epoch and not own:
         assert lost or after.to_revoke(now) or before.to_revoke(was) or by_silence, "it was told of nothing"
+
+
+def _check_narrow(group: Group) -> None:
+    """Assert that nobody is to own what there is not, or what it does not ask for."""
+    members = {member.id: member for member in sharing(group)}
+    assert group.target.keys() == members.keys() or group.aimed_ms < 0
+    for name, share in group.target.items():
+        named = group.subscription(members[name])
+        assert all(at.topic in named and at.partition < group.topics[at.topic].partitions for at in share)
 
 
 def _stays(at: TopicPartition, before: Group, event: TopicsChanged) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from coordinator.groups.events import (
+    Aimed,
     Assign,
     Commit,
     Delete,
@@ -24,11 +25,23 @@ from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.member import NOTHING, Member, Partitions
 from coordinator.groups.state.step import step
+from coordinator.groups.state.target import targeted
 from log_tables.cluster.group_log import OffsetValue, Records
 from log_tables.topic_partition import TopicPartition
-from tests.kit.group_checks import GROUP, check_owners, check_restored, check_shared, check_step, is_forgotten
+from tests.kit.group_checks import (
+    GROUP,
+    check_owners,
+    check_restored,
+    check_shared,
+    check_step,
+    check_target,
+    is_forgotten,
+)
 
 EPOCH_MS = 1_700_000_000_000
+
+INTERVAL_MS = 5
+"""The least time between two targets."""
 
 Offsets = dict[TopicPartition, tuple[str, int]]
 """What must be committed: the topic's incarnation and the offset."""
@@ -65,7 +78,7 @@ class Life:
     members `answered`.
     """
 
-    group: Group = field(default_factory=lambda: Group(GROUP))
+    group: Group = field(default_factory=lambda: Group(GROUP, default_interval_ms=INTERVAL_MS))
     now_ms: int = 0
     topics: dict[str, TopicState] = field(default_factory=dict)
     clients: dict[str, Client] = field(default_factory=dict)
@@ -78,6 +91,7 @@ class Life:
     written: Owed = field(default_factory=dict)
     owed: Owed = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
+    late: Aimed | None = None
 
     # What happens.
 
@@ -210,8 +224,11 @@ class Life:
         self.offsets, self.taken, self.owed = self.unheard[-1][1:] if self.unheard else self.expected
         self.answered.clear()
         self.settle()
-        self.group = restore(self.heard, self.now_ms).get(GROUP, Group(GROUP))
+        restored = restore(self.heard, self.now_ms).get(GROUP, Group(GROUP))
+        self.group = replace(restored, default_interval_ms=INTERVAL_MS)
+        self.late = None
         self.follow(heard=False)
+        assert self.group.due_ms is None, "a target that was due is computed"
 
     def compact(self) -> None:
         """Keep only the newest durable record of each key, and no deletion."""
@@ -219,9 +236,28 @@ class Life:
         ordered = sorted(newest.items(), key=lambda item: item[1][0])
         self.heard = [(key, value) for key, (_, value) in ordered if value is not None]
 
+    def compute(self) -> None:
+        """Compute a target in a thread, whose result comes some steps later."""
+        if self.group.due_ms is not None:
+            self.late = Aimed(self.group.changes, targeted(self.group))
+
+    def aim(self) -> None:
+        """The group hears of a target that was computed some steps before, or is computed when it is due."""
+        group, late, self.late = self.group, self.late, None
+        if late is not None:
+            self.happen(late, heard=False)
+        elif group.due_ms is not None and group.due_ms <= self.now_ms:
+            self.happen(Aimed(group.changes, targeted(group)), heard=False)
+            self.check_aimed()
+
+    def check_aimed(self) -> None:
+        assert self.group.due_ms is None
+        check_target(self.group)
+
     def tick(self, ms: int) -> None:
         """Let `ms` pass, and the coordinator look."""
         self.now_ms += ms
+        self.aim()
         if self.group.deadline_ms is not None and self.group.deadline_ms <= self.now_ms:
             self.follow()
             self.happen(Tick(0), heard=False)
@@ -244,7 +280,7 @@ class Life:
         self.topics[name] = TopicState(f"id-{self.incarnations}", partitions)
 
     def grow(self, name: str, more: int) -> None:
-        self.topics[name] = replace(self.topics[name], partitions=self.topics[name].partitions + more)
+        self.topics[name] = self.topics[name]._replace(partitions=self.topics[name].partitions + more)
 
     def follow(self, heard: bool = False) -> None:
         self.happen(TopicsChanged(dict(self.topics)), heard)
@@ -290,7 +326,9 @@ class Life:
         self.follow()
         for name in [*(self.group.members.keys() - self.clients.keys())]:
             self.ask(Leave(name))
-        for _ in range(6):
+        for _ in range(7):
+            self.now_ms = max(self.now_ms, int(self.group.due_ms or 0))
+            self.aim()
             for name in [*self.clients]:
                 self.poll(name)
         assert self.group.is_stable

@@ -5,7 +5,7 @@ durable and not heard, or lost with its coordinator, whom another one follows.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from coordinator.groups.classic.classic_group import ClassicState
@@ -30,6 +30,7 @@ from coordinator.groups.classic.events import (
 from coordinator.groups.events import (
     LEAVES,
     LEAVES_FOR_A_WHILE,
+    Aimed,
     ConsumerHeartbeat,
     Event,
     Join,
@@ -48,6 +49,7 @@ from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.member import NOTHING, Partitions
 from coordinator.groups.state.step import step
+from coordinator.groups.state.target import targeted
 from log_tables.cluster.group_log import KafkaClient, MemberConfig, Records
 from log_tables.errors import (
     Conflict,
@@ -65,6 +67,8 @@ from tests.kit.driven_classic import LIMITS
 from tests.kit.mixed_clients import Client, Fate, Kind
 
 PARTITIONS, SESSION_MS, REBALANCE_MS, TICK_MS = 7, 1_000, 3_000, 250
+INTERVAL_MS = 100
+"""The least time between two targets."""
 TOPICS = {"t": TopicState("id-t", PARTITIONS)}
 ALL = frozenset(TopicPartition("t", number) for number in range(PARTITIONS))
 
@@ -78,6 +82,7 @@ class MixedLife:
     now_ms: float = 0.0
     records: Records = field(default_factory=list)
     group: Group = field(default_factory=lambda: Group("g"))
+    late: Aimed | None = None
 
     def __post_init__(self) -> None:
         self.clients = [Client(f"{kind.name.lower()}-{n}", kind) for n, kind in enumerate(self.kinds)]
@@ -92,7 +97,9 @@ class MixedLife:
 
     def _take_over(self) -> None:
         """Another coordinator reads what there is; whoever waited for an answer asks again."""
-        self.group = restore(self.records, self.now_ms).get("g", Group("g"))
+        self.late = None
+        restored = restore(self.records, self.now_ms).get("g", Group("g"))
+        self.group = replace(restored, default_interval_ms=INTERVAL_MS)
         self.group, records = step(self.group, TopicsChanged(TOPICS), self.now_ms)
         self.records += records
         for client in self.clients:
@@ -124,8 +131,19 @@ class MixedLife:
         self.check()
         return fate is Fate.HEARD
 
+    def compute(self) -> None:
+        """Compute a target in a thread, whose result comes some steps later."""
+        if self.group.due_ms is not None:
+            self.late = Aimed(self.group.changes, targeted(self.group))
+
     def pass_ms(self, milliseconds: float) -> None:
         self.now_ms += milliseconds
+        late, self.late = self.late, None
+        if late is not None:
+            self._apply(late)
+        elif self.group.due_ms is not None and self.group.due_ms <= self.now_ms:
+            self._apply(Aimed(self.group.changes, targeted(self.group)))
+            assert self.group.due_ms is None
         self._apply(Tick(int(self.now_ms)))
         self._apply(ClassicTick())
 

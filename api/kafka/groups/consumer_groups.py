@@ -166,7 +166,7 @@ async def _described(door: Door, client: Client, name: str, operations: bool) ->
         group_id=name,
         group_state=group.consumer_state,
         group_epoch=group.generation,
-        assignment_epoch=group.generation,
+        assignment_epoch=group.assignment_epoch,
         assignor_name=_ASSIGNORS.get(group.strategy, group.strategy),
         members=[_member(group, each, seen) async for each in door.here.loop_share.each(members)],
         authorized_operations=authorized_operations(client, ResourceType.GROUP, name, asked=operations),

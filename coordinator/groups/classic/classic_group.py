@@ -33,6 +33,7 @@ class ClassicLimits:
     min_session_timeout_ms: int = 1
     max_session_timeout_ms: int = 2**31 - 1
     max_size: int = 1_000
+    assignment_interval_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

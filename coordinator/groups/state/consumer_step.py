@@ -7,7 +7,8 @@ from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import member_record
 from coordinator.groups.state.member import NOTHING, Member, Partitions
 from coordinator.groups.state.migration import upgraded
-from coordinator.groups.state.ownership import rebalanced, reconciled, without
+from coordinator.groups.state.ownership import reconciled, without
+from coordinator.groups.state.target import rebalanced
 from coordinator.groups.topic_filter import check_pattern, check_subscribed
 from log_tables.cluster.group_log import MemberConfig, MemberKey, Records
 from log_tables.errors import (
@@ -34,9 +35,9 @@ def heard_of_client(group: Group, event: ConsumerHeartbeat, now_ms: float) -> tu
     else:
         member = _checked(group, event)
     after = _updated(member, event, now_ms)
-    group = group.with_member(after)
+    before, group = group, group.with_member(after).resolving(after)
     if _subscription(after) != _subscription(member):
-        group, more = rebalanced(group, ())
+        group, more = rebalanced(before, group, (), now_ms)
         records += [*more, member_record(group, after)]
     elif after.kafka != member.kafka:
         records.append(member_record(group, after))
@@ -56,8 +57,9 @@ def told(before: Group, after: Group, event: ConsumerHeartbeat) -> Partitions | 
 
 
 def waits(group: Group, member: Member) -> bool:
-    """Whether others are to let go of partitions that are to be the member's."""
-    return not group.target.get(member.id, NOTHING) <= member.owned
+    """Whether others are to let go of partitions that are to be the member's, or that is to be computed."""
+    target = group.target.get(member.id, NOTHING)
+    return not target <= member.owned or (group.due_ms is not None and not target)
 
 
 def _subscription(member: Member) -> tuple[object, ...]:
@@ -155,7 +157,7 @@ def taken_over(group: Group, old: Member, new_id: str) -> tuple[Group, Records]:
 def _left(group: Group, event: ConsumerHeartbeat, now_ms: float) -> tuple[Group, Records]:
     member = group.kafka_member(event.member_id, event.client.instance_id)
     if event.epoch != LEAVES_FOR_A_WHILE:
-        return without(group, [member.id])
+        return without(group, [member.id], now_ms)
     if member.instance_id is None:
         raise InvalidArgument(
             f"the member {member.id[:100]!r} has no group.instance.id, so it cannot leave for a while; send "

@@ -1,5 +1,6 @@
 """A consumer group and its members, as values: subscriptions, ownership, committed offsets."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from coordinator.groups.classic.consumer_protocol import CONSUMER, assigned_part
 from coordinator.groups.events import TopicState
 from coordinator.groups.state.member import NOTHING, GroupMember, Member, Partitions
 from coordinator.groups.state.transaction_state import TransactionState
-from coordinator.groups.topic_filter import TopicFilter, matched, public_names
+from coordinator.groups.topic_filter import Follower, Matches, TopicFilter, resolved
 from log_tables.cluster.group_log import OffsetValue
 from log_tables.cluster.topic import check_public
 from log_tables.errors import (
@@ -31,6 +32,7 @@ class GroupType(StrEnum):
     CONSUMER = "consumer"
 
 
+ASSIGNMENT_INTERVAL_MS = "consumer.assignment.interval.ms"
 HEARTBEAT_INTERVAL_MS = "consumer.heartbeat.interval.ms"
 SESSION_TIMEOUT_MS = "consumer.session.timeout.ms"
 """The settings of groups, by Kafka's names."""
@@ -46,6 +48,11 @@ class Group:
     coordinator assigns: instances of the HTTP API and Kafka clients. `classic` has those of Kafka's clients
     which assign them among themselves: there are only ones of one kind at a time. `configs` are its settings,
     by Kafka's names; it may have some before it exists.
+
+    `target` is what each member is to own. It was computed at `aimed_ms` of the caller's clock, and is to be
+    computed anew at `due_ms`, after `changes` of what it depends on; `default_interval_ms` is the least time
+    between the two where the group has no setting. `matches` are the topics of those that subscribe by
+    pattern: which they match and may read.
     """
 
     id: str
@@ -61,6 +68,12 @@ class Group:
     readable: TopicFilter | None = field(default=None, compare=False)  # it follows from the ACLs
     classic: ClassicGroup = field(default_factory=ClassicGroup)
     configs: Mapping[str, str] = field(default_factory=dict)
+    aimed_ms: float = -math.inf
+    aimed_generation: int = 0
+    due_ms: float | None = None
+    changes: int = 0
+    default_interval_ms: int = field(default=0, compare=False)
+    matches: Matches = field(default_factory=dict, compare=False)  # it follows from the topics and the ACLs
 
     def member(self, member_id: str) -> Member:
         """Raises UnknownMember."""
@@ -134,7 +147,9 @@ class Group:
 
     @property
     def is_stable(self) -> bool:
-        """Whether every member owns the partitions that it should."""
+        """Whether every member owns the partitions that it should, and that is known."""
+        if self.due_ms is not None:
+            return False
         sharing = (m for m in self.members.values() if not m.assigned and not m.dormant)
         return all(member.owned == self.target.get(member.id, NOTHING) for member in sharing)
 
@@ -155,7 +170,21 @@ class Group:
         """Its state by the names of KIP-848, where the coordinator assigns its partitions."""
         if not self.members:
             return "Empty"
+        if self.due_ms is not None:
+            return "Assigning"
         return "Stable" if self.is_stable else "Reconciling"
+
+    @property
+    def assignment_epoch(self) -> int:
+        """The generation of its target (KIP-848): less than its own while another target is due."""
+        if self.due_ms is None:
+            return self.generation
+        return max(0, min(self.aimed_generation, self.generation - 1))
+
+    @property
+    def assignment_interval_ms(self) -> int:
+        """The least time from one target to the next."""
+        return int(self.configs.get(ASSIGNMENT_INTERVAL_MS, self.default_interval_ms))
 
     @property
     def protocol_type(self) -> str:
@@ -244,10 +273,43 @@ class Group:
         """
         if not member.pattern:
             return member.topics
-        found = matched(member.pattern, public_names(self.topics))
-        if self.readable is not None and member.context is not None:
-            found = self.readable.of(member.context, found)
-        return member.topics | found
+        found = self.matches.get((member.pattern, member.context))
+        if found is None:  # nobody has looked yet since the group was restored
+            found = frozenset(at.topic for at in member.owned)
+        return member.topics | found if member.topics else found
+
+    @property
+    def followers(self) -> set[Follower]:
+        """Its members' expressions, with who subscribes by them."""
+        return {(m.pattern, m.context) for m in self.members.values() if m.pattern}
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether it is known which topics its members subscribe to."""
+        return self.followers <= self.matches.keys()
+
+    def resolving(self, member: Member) -> "Group":
+        """The group, which knows the topics that the member's expression matches: that takes some ms, if
+        nobody has looked before.
+        """
+        if not member.pattern or (member.pattern, member.context) in self.matches:
+            return self
+        found = resolved([(member.pattern, member.context)], self.topics, self.readable)
+        return replace(self, matches={**self.matches, **found})
+
+    def following(self, matches: Matches | None) -> "Group":
+        """The group with the topics that its members' expressions match, as far as these are known: others
+        are as before. None: all are looked at.
+        """
+        followers = self.followers
+        if matches is None:
+            matches = resolved(followers, self.topics, self.readable)
+        found = {each: names for each, names in self.matches.items() if each in followers}
+        same = len(found) == len(self.matches)
+        for each in followers & matches.keys():
+            if found.get(each) != matches[each]:
+                found[each], same = matches[each], False
+        return self if same else replace(self, matches=found)
 
     def chosen(self, member: Member) -> frozenset[str]:
         """The topics of the partitions that `member` may be given, or has assigned itself."""

@@ -5,6 +5,7 @@ partitions. When the last such member has gone, they go on among themselves. Epo
 count, so none is given twice.
 """
 
+import math
 from dataclasses import replace
 
 from coordinator.groups.classic.classic_group import (
@@ -25,7 +26,7 @@ from coordinator.groups.classic.rebalance import Rebalance
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import member_record
 from coordinator.groups.state.member import NOTHING, Member, Partitions
-from coordinator.groups.state.ownership import rebalanced
+from coordinator.groups.state.target import rebalanced
 from log_tables.cluster.group_log import ClassicKey, KafkaClient, MemberConfig, MemberKey, Records
 from log_tables.errors import InconsistentGroupProtocol
 
@@ -51,11 +52,13 @@ def upgraded(group: Group, now_ms: float) -> tuple[Group, Records]:
         for member in classic.members.values()
     }
     newest = max(group.generation, classic.newest)
-    after = replace(group, members=members, generation=newest, classic=ClassicGroup())
+    after = replace(
+        group, members=members, generation=newest, classic=ClassicGroup(), target={}, aimed_ms=-math.inf
+    )
     records: Records = [member_record(after, member) for member in members.values()]
     if classic.stored is not None:
         records.append((ClassicKey(group.id), None))
-    after, more = rebalanced(after, ())
+    after, more = rebalanced(group, after, (), now_ms)
     return after, records + more
 
 
@@ -154,7 +157,7 @@ def downgraded(group: Group, now_ms: float) -> tuple[Group, Records]:
     classic = replace(classic, protocol=classic.selected_protocol())
     work = Rebalance(group.id, replace(classic, stored=value_of(classic)), now_ms, ClassicLimits())
     work.rebalance("the last member of the protocol consumer has left")
-    after = replace(group, generation=generation, members={}, target={}, classic=work.group)
+    after = replace(group, generation=generation, members={}, target={}, due_ms=None, classic=work.group)
     gone: Records = [(MemberKey(group.id, name), None) for name in members]
     return after, [*gone, (ClassicKey(group.id), value_of(classic))]
 

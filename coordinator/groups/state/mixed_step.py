@@ -34,7 +34,8 @@ from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import member_record
 from coordinator.groups.state.member import Member
 from coordinator.groups.state.migration import ASSIGNORS, classic_config
-from coordinator.groups.state.ownership import may_go_on, rebalanced, reconciled, without
+from coordinator.groups.state.ownership import may_go_on, reconciled, without
+from coordinator.groups.state.target import rebalanced
 from log_tables.cluster.group_log import KafkaClient, Records
 from log_tables.errors import (
     GroupMaxSizeReached,
@@ -59,7 +60,7 @@ def mixed_step(
         case GroupHeartbeat():
             return _heard(group, event, now_ms), [], []
         case LeaveGroup():
-            return _leave(group, event)
+            return _leave(group, event, now_ms)
         case ClassicTick():
             return group, [], []
 
@@ -111,10 +112,10 @@ def _join(
         group, records = taken_over(group, static, name)
         member = group.members[name]
     after = _joined(member, name, event, topics, now_ms)
-    group = replace(group.with_member(after), idle_ms=0)
-    before = None if member is None else (member.topics, member.config.strategy)
-    if before != (after.topics, after.config.strategy):
-        group, more = rebalanced(group, ())
+    before, group = group, replace(group.with_member(after), idle_ms=0)
+    asked = None if member is None else (member.topics, member.config.strategy)
+    if asked != (after.topics, after.config.strategy):
+        group, more = rebalanced(before, group, (), now_ms)
         records += more
     records.append(member_record(group, after))
     group, more = reconciled(group, after, held & after.owned, now_ms, renews=is_new)
@@ -211,7 +212,7 @@ def _heard(group: Group, event: GroupHeartbeat, now_ms: float) -> Group:
     return group.with_member(replace(member, asked_ms=asked_ms))
 
 
-def _leave(group: Group, event: LeaveGroup) -> tuple[Group, Records, Answers]:
+def _leave(group: Group, event: LeaveGroup, now_ms: float) -> tuple[Group, Records, Answers]:
     errors: list[LakelogError | None] = []
     gone: dict[str, None] = {}
     for left in event.members:
@@ -223,7 +224,7 @@ def _leave(group: Group, event: LeaveGroup) -> tuple[Group, Records, Answers]:
     answers: Answers = [(event.request, LeaveAnswer(tuple(errors)))]
     if not gone:
         return group, [], answers
-    group, records = without(group, gone)
+    group, records = without(group, gone, now_ms)
     return group, records, answers
 
 

@@ -162,12 +162,16 @@ def start(group: Group, event: Start, _now_ms: float) -> tuple[Group, Records]:
 def place_in_new(group: Group, before: Group, at_ms: int) -> tuple[Group, Records]:
     """`group` at the beginning of the partitions that came to its members at `latest` after `before`."""
     records: Records = []
-    for member in sorted(group.members.values(), key=lambda member: member.id):
-        if not member.latest:
-            continue
+    latest = [member for member in group.members.values() if member.latest]
+    others: set[str] = set()
+    if latest and group.topics is not before.topics:
+        others = {name for name, topic in group.topics.items() if before.topics.get(name) != topic}
+    for member in sorted(latest, key=lambda member: member.id):
         chosen, earlier = group.chosen(member), before.chosen(member)
-        same = {name for name in chosen & earlier if before.topics.get(name) == group.topics.get(name)}
-        places = dict.fromkeys(group.unplaced(member, chosen - same - group.starting(member)), 0)
+        new = chosen & others if chosen is earlier else (chosen - earlier) | (chosen & others)
+        if not new:
+            continue
+        places = dict.fromkeys(group.unplaced(member, new - group.starting(member)), 0)
         group, more = _placed(group, member, places, at_ms)
         records += more
     return group, records

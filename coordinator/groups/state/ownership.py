@@ -1,6 +1,6 @@
-"""Who is to own which partitions of a group, and how its members come to that.
+"""How the members of a group come to own what they are to.
 
-The target of all members is set at once. Instances of the HTTP API follow it in their polls, Kafka clients in
+Instances of the HTTP API follow it in their polls, Kafka clients in
 their heartbeats, and when they join again: a member lets go first, and nobody owns what another member still
 does (KIP-848).
 """
@@ -8,47 +8,23 @@ does (KIP-848).
 from collections.abc import Collection
 from dataclasses import replace
 
-from coordinator.groups.state.assignment import STRATEGIES, Assignment
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import group_record, member_record
 from coordinator.groups.state.member import NOTHING, Member, Partitions
+from coordinator.groups.state.target import rebalanced
 from log_tables.cluster.group_log import MemberKey, Records
 
 
-def without(group: Group, gone: Collection[str], changed: Collection[str] = ()) -> tuple[Group, Records]:
+def without(
+    group: Group,
+    gone: Collection[str],
+    now_ms: float,
+    changed: Collection[str] = (),
+    before: Group | None = None,
+) -> tuple[Group, Records]:
     left = {name: member for name, member in group.members.items() if name not in gone}
-    group, records = rebalanced(replace(group, members=left), changed)
-    return group, [*((MemberKey(group.id, name), None) for name in gone), *records]
-
-
-def rebalanced(group: Group, changed: Collection[str]) -> tuple[Group, Records]:
-    """`group` with a new target; the members `changed` have lost partitions or asked for some.
-
-    Instances whose ownership is to change are given the new generation. Kafka clients ask by themselves.
-    """
-    sharing = {m.id: m for m in group.members.values() if m.subscribed and not m.dormant}
-    subscriptions = {m.id: group.subscription(m) for m in sharing.values()}
-    chosen = {name for subscription in subscriptions.values() for name in subscription}
-    counts = {name: group.topics[name].partitions for name in chosen & group.topics.keys()}
-    owned: Assignment = {m.id: m.assignment for m in sharing.values()}
-    # A classic group has no strategy of ours.
-    target = STRATEGIES[group.strategy](subscriptions, counts, owned) if sharing else {}
-    # A member that heard of a loss must hear when it is none any longer. Nobody knows which members heard of
-    # a move that a restart interrupted.
-    before = group.target or (target if target == owned else {})
-    concerned = {*changed}
-    concerned |= {m for m in sharing if owned[m] - target[m] or owned[m] - before.get(m, NOTHING)}
-    group = replace(group, target=target)
-    instances = sorted(name for name in concerned if group.members[name].kafka is None)
-    clients = [group.members[name] for name in sorted({*changed} - {*instances})]
-    records: Records = [member_record(group, member) for member in clients]
-    if not instances:
-        return group, records
-    group = replace(group, generation=group.generation + 1)
-    notified = [replace(group.members[name], epoch=group.generation) for name in instances]
-    for member in notified:
-        group = group.with_member(member)
-    return group, [group_record(group), *(member_record(group, member) for member in notified), *records]
+    after, records = rebalanced(before or group, replace(group, members=left), changed, now_ms)
+    return after, [*((MemberKey(group.id, name), None) for name in gone), *records]
 
 
 def reconciled(

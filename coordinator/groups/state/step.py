@@ -1,7 +1,7 @@
 """A consumer group, as a pure state machine: `step(group, event, now) → (group, records)`.
 
-The records must be durable before any client hears of the new group. A step sets the target assignment of
-all members at once (`target`). Ownership follows member by member, as in KIP-848: a member gives up and takes
+The records must be durable before any client hears of the new group. The target assignment of all members is
+set at once (`target`). Ownership follows member by member, as in KIP-848: a member gives up and takes
 over partitions only in its own poll, when it has processed its records, and takes over only partitions that
 no other member still owns. So partitions that stay with their owner are never interrupted, and no partition
 ever has two owners. A member may commit the partitions that it owns, and no others.
@@ -13,6 +13,7 @@ from typing import Any
 
 from coordinator.access.principal import RequestContext
 from coordinator.groups.events import (
+    Aimed,
     Applied,
     Assign,
     Commit,
@@ -42,7 +43,8 @@ from coordinator.groups.state.group_records import group_record, member_record
 from coordinator.groups.state.member import NOTHING, Member
 from coordinator.groups.state.migration import downgraded, upgraded
 from coordinator.groups.state.offset_step import commit, finish, place_in_new, reset, seek, start, transact
-from coordinator.groups.state.ownership import rebalanced, without
+from coordinator.groups.state.ownership import without
+from coordinator.groups.state.target import aimed, rebalanced, sharing
 from coordinator.groups.topic_filter import check_pattern, check_subscribed
 from log_tables.cluster.group_log import (
     ClassicKey,
@@ -140,10 +142,11 @@ def _subscribed(group: Group, event: Subscribe, now_ms: float) -> tuple[Group, R
         dormant=False,
         context=event.context,
     )
+    before, group = group, group.resolving(changed)
     if member.latest:
         new = group.subscription(changed) & group.topics.keys()
         changed = replace(changed, starting=frozenset(new - group.started([member])))
-    return rebalanced(group.with_member(changed), [member.id])
+    return rebalanced(before, group.with_member(changed), [member.id], now_ms)
 
 
 def _assigned(group: Group, event: Assign, _now_ms: float) -> tuple[Group, Records]:
@@ -159,11 +162,11 @@ def _assigned(group: Group, event: Assign, _now_ms: float) -> tuple[Group, Recor
     return group.with_member(changed), [member_record(group, changed)]
 
 
-def _unsubscribed(group: Group, event: Unsubscribe, _now_ms: float) -> tuple[Group, Records]:
+def _unsubscribed(group: Group, event: Unsubscribe, now_ms: float) -> tuple[Group, Records]:
     member = group.members[event.member_id]
     freed = replace(member, topics=frozenset(), pattern="", assigned=False, owned=NOTHING, positions={})
     freed = replace(freed, starting=frozenset[str]() if freed.latest else None)
-    return rebalanced(group.with_member(freed), [member.id])
+    return rebalanced(group, group.with_member(freed), [member.id], now_ms)
 
 
 def _mixed(member: Member) -> MixedSubscription:
@@ -177,9 +180,9 @@ def _mixed(member: Member) -> MixedSubscription:
 def _polled(group: Group, event: Poll, now_ms: float) -> tuple[Group, Records]:
     member = group.members[event.member_id]
     woken = replace(member, polled_ms=now_ms, dormant=False)
-    group, records = group.with_member(woken), Records()
+    before, group, records = group, group.with_member(woken), Records()
     if member.dormant:
-        group, records = rebalanced(group, [])
+        group, records = rebalanced(before, group, [], now_ms)
         woken = group.members[member.id]
     if not woken.subscribed or (event.generation is not None and event.generation < woken.epoch):
         return group, records
@@ -200,8 +203,8 @@ def _heard_of(group: Group, _event: Heartbeat, _now_ms: float) -> tuple[Group, R
     return group, []
 
 
-def _left(group: Group, event: Leave, _now_ms: float) -> tuple[Group, Records]:
-    return without(group, [event.member_id])
+def _left(group: Group, event: Leave, now_ms: float) -> tuple[Group, Records]:
+    return without(group, [event.member_id], now_ms)
 
 
 def _configured(group: Group, event: Configure, _now_ms: float) -> tuple[Group, Records]:
@@ -223,18 +226,53 @@ def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Record
         raise Retriable(f"transactions of the group {group.id!r} are being applied; repeat the request")
     keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
     keys += [OffsetKey(group.id, *at) for at in group.offsets]
-    gone = Group(group.id, topics=group.topics, readable=group.readable, configs=group.configs)
+    gone = Group(
+        group.id,
+        topics=group.topics,
+        readable=group.readable,
+        configs=group.configs,
+        default_interval_ms=group.default_interval_ms,
+    )
     forgotten = transaction_state.forget(group.transactions, group.id)
     if group.classic.stored is not None:
         keys.append(ClassicKey(group.id))
     return gone, [*((key, None) for key in keys), *forgotten, (GroupKey(group.id), None)]
 
 
-def _topics_changed(group: Group, event: TopicsChanged, _now_ms: float) -> tuple[Group, Records]:
+def _topics_changed(group: Group, event: TopicsChanged, now_ms: float) -> tuple[Group, Records]:
     before = group
+    group = replace(group, topics=event.topics, readable=event.readable).following(event.matches)
+    group, losers, records = _without_topics(group, before)
+    group, placed = place_in_new(group, before, event.at_ms)
+    # Most topics that come and go are none of this group's.
+    if losers or before.due_ms is not None or before.aimed_ms < 0 or _follows_others(group, before):
+        group, more = rebalanced(before, group, losers, now_ms)
+        records += placed + more
+    else:
+        records += placed
+    return group, records
+
+
+def _follows_others(group: Group, before: Group) -> bool:
+    """Whether members follow other topics than `before`, or ones with more partitions."""
+    if group.matches is not before.matches:
+        return True
+    if group.topics is before.topics:
+        return False
+    named = frozenset[str]().union(*{group.subscription(m) for m in sharing(group).values()})
+    return any(group.topics.get(name) != before.topics.get(name) for name in named)
+
+
+def _without_topics(group: Group, before: Group) -> tuple[Group, list[str], Records]:
+    """`group` without what it had in topics that have changed since `before`; the members that have lost
+    partitions by that, which they could not give up in order.
+    """
+    if group.topics is before.topics:
+        return group, [], []
+    gone = {name for name, topic in before.topics.items() if group.topics.get(name) != topic}
 
     def stays(at: TopicPartition) -> bool:
-        topic, earlier = event.topics.get(at.topic), before.topics.get(at.topic)
+        topic, earlier = group.topics.get(at.topic), before.topics.get(at.topic)
         if topic is None or at.partition >= topic.partitions:
             return False
         return earlier is None or earlier.topic_id == topic.topic_id
@@ -248,24 +286,26 @@ def _topics_changed(group: Group, event: TopicsChanged, _now_ms: float) -> tuple
             member, owned=owned, positions=kept, revoking=member.revoking & owned, has_news=has_news
         )
 
-    group = replace(group, topics=event.topics, readable=event.readable)
-    dead = {at: None for at in group.offsets if group.committed(at) is None}
-    records: Records = [(OffsetKey(group.id, *at), None) for at in dead]
+    # Nothing is known of topics that the group, restored, has only offsets in.
+    dead = {
+        at
+        for at in group.offsets
+        if (at.topic in gone or at.topic not in before.topics) and group.committed(at) is None
+    }
+    records: Records = [(OffsetKey(group.id, *at), None) for at in group.offsets if at in dead]
     if dead:
         alive = {at: committed for at, committed in group.offsets.items() if at not in dead}
         group = replace(group, offsets=alive, committed_ms=newest_commit_ms(alive))
-    # Partitions of a deleted topic are not given up in order.
-    losers = []
+    if not gone:
+        return group, [], records
+    losers, members = [], dict(group.members)
     for member in group.members.values():
-        changed = left(member)
-        group = group.with_member(changed)
+        changed = members[member.id] = left(member)
         if changed.owned != member.owned:
             losers.append(member.id)
         elif changed.positions != member.positions:
             records.append(member_record(group, changed))
-    group, placed = place_in_new(group, before, event.at_ms)
-    group, more = rebalanced(group, losers)
-    return group, records + placed + more
+    return replace(group, members=members), losers, records
 
 
 def _ticked(group: Group, event: Tick, now_ms: float) -> tuple[Group, Records]:
@@ -290,11 +330,12 @@ def _looked_after(group: Group, now_ms: float) -> tuple[Group, Records]:
     late = [member for member in group.members.values() if now_ms >= member.deadline_ms]
     dead = [m.id for m in late if m.kafka or now_ms >= m.seen_ms + m.config.session_timeout_ms]
     slow = [m for m in late if m.id not in dead]
+    before = group
     for member in slow:
         group = group.with_member(replace(member, dormant=True, owned=NOTHING, positions={}))
     if dead:
-        return without(group, dead, [member.id for member in slow])
-    return rebalanced(group, [member.id for member in slow]) if slow else (group, [])
+        return without(group, dead, now_ms, [member.id for member in slow], before)
+    return rebalanced(before, group, [member.id for member in slow], now_ms) if slow else (group, [])
 
 
 _STEPS: Mapping[type[Event], Callable[[Group, Any, float], tuple[Group, Records]]] = {
@@ -313,6 +354,7 @@ _STEPS: Mapping[type[Event], Callable[[Group, Any, float], tuple[Group, Records]
     ConsumerHeartbeat: heard_of_client,
     Configure: _configured,
     Applied: _applied,
+    Aimed: aimed,
     Delete: _deleted,
     TopicsChanged: _topics_changed,
     Tick: _ticked,

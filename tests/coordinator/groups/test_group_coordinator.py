@@ -67,6 +67,7 @@ class Running:
             linger_ms=0,
             advertised_url="http://nowhere",
             group_initial_rebalance_delay_ms=0,
+            group_consumer_assignment_interval_ms=0,  # a subscription is followed at once
         )
         gateway = gateway_of(cluster, settings.model_copy(update={"peer_url": "http://nowhere"}), clock)
         await gateway.writer.start()

@@ -42,7 +42,7 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from log_tables.topic_partition import TopicPartition
-from tests.kit.group_life import Life
+from tests.kit.group_life import INTERVAL_MS, Life
 from tests.kit.group_simulation import Simulation
 from tests.kit.models import short_form
 
@@ -262,6 +262,15 @@ class Machine(RuleBasedStateMachine):
     )
     def expire(self, ms: int, retention_ms: int) -> None:
         self.life.expire(ms, retention_ms)
+
+    @rule()
+    def compute(self) -> None:
+        self.life.compute()
+
+    @rule(ms=st.integers(0, INTERVAL_MS))
+    def aim(self, ms: int) -> None:
+        self.life.now_ms += ms
+        self.life.aim()
 
     @rule(lost=st.integers(0, 5))
     def crash(self, lost: int) -> None:

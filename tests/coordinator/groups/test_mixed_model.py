@@ -79,6 +79,10 @@ class Machine(RuleBasedStateMachine):
         self.life.pass_ms(ms)
 
     @rule()
+    def compute(self) -> None:
+        self.life.compute()
+
+    @rule()
     def die(self) -> None:
         self.life.die()
 

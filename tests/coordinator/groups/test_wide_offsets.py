@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,7 +92,7 @@ def test_a_wide_group_hears_of_topics_in_one_turn() -> None:
     topics = {f"t{number}": TopicState("old", 100) for number in range(50)}
     every = [TopicPartition(name, partition) for name in topics for partition in range(100)]
     group, _ = step(Group("g", topics=topics), Reset(places(every), 1), 0)
-    again = {name: replace(state, topic_id="new") for name, state in [*topics.items()][:25]}
+    again = {name: state._replace(topic_id="new") for name, state in [*topics.items()][:25]}
     used_s = SystemClock().processor_s
 
     def turn() -> Hold:
