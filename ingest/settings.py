@@ -180,7 +180,7 @@ class Settings(BaseSettings):
     group_max_size: int = Field(default=1_000, ge=1)
     group_consumer_session_timeout_ms: int = Field(default=45_000, ge=1)
     group_consumer_heartbeat_interval_ms: int = Field(default=1_000, ge=1)
-    group_consumer_assignment_interval_ms: int = Field(default=100, ge=0)
+    group_consumer_assignment_interval_ms: int = Field(default=100, ge=0, le=15_000)
     consumer_instances_max: int = Field(default=5_000, ge=1)
     groups_max: int = Field(default=10_000, ge=1)
     offsets_retention_minutes: int = Field(default=7 * 24 * 60, ge=1)

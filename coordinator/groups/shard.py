@@ -10,8 +10,6 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -28,25 +26,22 @@ from coordinator.groups.classic.events import (
 )
 from coordinator.groups.classic.rebalance import rebalancing
 from coordinator.groups.events import (
-    Aimed,
     ConsumerHeartbeat,
     Delete,
     Event,
     Tick,
-    TopicsChanged,
     TopicState,
 )
+from coordinator.groups.late_work import LateWork
 from coordinator.groups.pending_answers import PendingAnswers
 from coordinator.groups.state.classic_step import classic_step
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.noted_positions import make_durable, new_positions
 from coordinator.groups.state.step import step
-from coordinator.groups.state.target import is_wide, targeted
-from coordinator.groups.topic_filter import Follower, TopicFilter, resolved
+from coordinator.groups.topic_filter import TopicFilter
 from ingest.accumulator import Accumulator
 from ingest.buffer import RETRY_AFTER_S
-from ingest.pending_tasks import PendingTasks
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Records, encode, replay
@@ -58,9 +53,6 @@ from log_tables.record import input_batch
 _log = logging.getLogger(__name__)
 
 _UNBOUNDED = ClassicLimits()
-
-# One thread: each of those that compute makes the event loop wait for the interpreter's lock.
-_computing = ThreadPoolExecutor(1, thread_name_prefix="lakelog-targets")
 
 
 MATCHED_AT_ONCE = 8
@@ -84,16 +76,12 @@ class Shard:
         self._topics: Mapping[str, TopicState] = {}
         self._readable: TopicFilter | None = None
         self._behind: dict[str, None] = {}
-        # The topics of expressions, of those that are known, and the expressions that are not looked at yet.
-        self._matches: dict[Follower, frozenset[str]] = {}
-        self._unmatched: dict[Follower, None] = {}
-        self._tasks = PendingTasks()
-        self._aiming: set[str] = set()
         self._appended: dict[str, asyncio.Future[int | None]] = {}
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._lost: LakelogError | None = None
         self._limits = limits
         self._pending = PendingAnswers()
+        self._late = LateWork(self.group, self.groups, self.apply, clock)
         self._members = 0
         self.have_left = False  # whether members may have left since sessions were tidied
         # When a group may be due at the earliest, by both clocks: idle groups are not asked at each tick.
@@ -253,43 +241,11 @@ class Shard:
             self._members += _members(after)
             if not is_quiet:
                 self._note_due(after, known)
-            if after.due_ms is not None:
-                self._aim_later(after)
+            self._late.note(after)
         else:
             self._groups.pop(after.id, None)
         if after.target is not before.target or after.generation != before.generation:
             self.wake(after.id)
-
-    def _aim_later(self, group: Group) -> None:
-        """Have the target of `group` computed when it is due."""
-        if group.due_ms is not None and group.id not in self._aiming and group.is_resolved:
-            self._aiming.add(group.id)
-            wait_s = max(0.0, group.due_ms - self._now_ms()) / 1_000
-            asyncio.get_running_loop().call_later(wait_s, self._aim, group.id)
-
-    def _aim(self, group_id: str) -> None:
-        self._aiming.discard(group_id)
-        group = self._groups.get(group_id)
-        if group is None or group.due_ms is None or not self.leading:
-            return
-        if self._now_ms() < group.due_ms or not group.is_resolved:
-            self._aim_later(group)
-        elif is_wide(group):
-            self._aiming.add(group_id)
-            self._tasks.start(self._aim_in_thread(group))
-        else:
-            self._set_target(group_id, Aimed(group.changes, targeted(group)))
-
-    async def _aim_in_thread(self, group: Group) -> None:
-        try:
-            target = await asyncio.get_running_loop().run_in_executor(_computing, targeted, group)
-        finally:
-            self._aiming.discard(group.id)
-        self._set_target(group.id, Aimed(group.changes, target))
-
-    def _set_target(self, group_id: str, event: Aimed) -> None:
-        with suppress(NotLeader):
-            self.apply(group_id, event)
 
     def _note_due(self, group: Group, known: Group | None = None) -> None:
         """Have the next tick that is due for `group` come in time. For those of `known` it will."""
@@ -311,9 +267,8 @@ class Shard:
         """Set the topics, and who may read which. Each group hears of them when it is asked for, or by
         `follow_on`.
         """
-        if topics is not self._topics or readable is not self._readable:
-            self._matches, self._unmatched = {}, {}
         self._topics, self._readable, self._behind = topics, readable, dict.fromkeys(self._groups)
+        self._late.follow(topics, readable)
 
     def follow_on(self) -> bool:
         """Apply the topics to some of the groups that have not heard of them.
@@ -328,32 +283,9 @@ class Shard:
         return bool(self._behind)
 
     def _follow(self, group_id: str) -> None:
-        self._behind.pop(group_id, None)
-        if group_id not in self._groups:
-            return
-        changed = TopicsChanged(self._topics, self._readable, self._clock.now_ms(), self._matches)
-        group = self.apply(group_id, changed)
-        unmatched = group.followers - self._matches.keys()
-        if unmatched:
-            is_idle = not self._unmatched
-            self._unmatched |= dict.fromkeys(unmatched)
-            if is_idle:
-                self._tasks.start(self._match())
-
-    async def _match(self) -> None:
-        """Look in a thread which topics the members' expressions match, and tell their groups."""
-        while self._unmatched and self.leading:
-            some, topics, readable = [*islice(self._unmatched, MATCHED_AT_ONCE)], self._topics, self._readable
-            found = await asyncio.to_thread(resolved, some, topics, readable)
-            if topics is not self._topics or readable is not self._readable:
-                continue
-            self._matches |= found
-            self._unmatched = {each: None for each in self._unmatched if each not in found}
-            for group in [*self._groups.values()]:
-                if not group.followers.isdisjoint(found):
-                    with suppress(NotLeader):
-                        self._follow(group.id)
-                    await asyncio.sleep(0)
+        del self._behind[group_id]
+        if group_id in self._groups:
+            self._late.tell(group_id)
 
     def expire(self, retention_ms: int) -> bool:
         """Delete some of the groups that have had no members for `retention_ms`.

@@ -51,6 +51,10 @@ _BROKER_FIELDS: Mapping[str, tuple[str, str]] = {
         "kafka_connections_max_idle_ms",
         "How long, in ms, a connection of a Kafka client may be idle before it is closed.",
     ),
+    "group.consumer.assignment.interval.ms": (
+        "group_consumer_assignment_interval_ms",
+        "The least time, in ms, between two assignments of a group's partitions.",
+    ),
     "group.consumer.heartbeat.interval.ms": (
         "group_consumer_heartbeat_interval_ms",
         "How often, in ms, a member by KIP-848 is to say that it is alive.",

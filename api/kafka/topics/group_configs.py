@@ -16,7 +16,12 @@ from api.kafka.protocol.messages.configs import (
     IncrementalConfigsResource,
 )
 from coordinator.groups.events import Configure
-from coordinator.groups.state.group import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, Group
+from coordinator.groups.state.group import (
+    ASSIGNMENT_INTERVAL_MS,
+    HEARTBEAT_INTERVAL_MS,
+    SESSION_TIMEOUT_MS,
+    Group,
+)
 from ingest.settings import Settings
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import check_group_name
@@ -30,6 +35,10 @@ SET, DELETE = 0, 1
 """The operations on a setting that is no list (org.apache.kafka.clients.admin.AlterConfigOp)."""
 
 
+ASSIGNMENT_INTERVAL_MAX_MS = 15_000
+"""As Kafka's group.consumer.max.assignment.interval.ms: until then a member that joins may have nothing."""
+
+
 class GroupSetting(NamedTuple):
     """A setting of a group: its value, None where nobody has set one, and that of the gateway."""
 
@@ -41,6 +50,13 @@ def group_settings(settings: Settings, configs: Mapping[str, str]) -> list[Group
     """All settings of a group that has these `configs`."""
     low, high = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
     found = [
+        Setting(
+            ASSIGNMENT_INTERVAL_MS,
+            str(settings.group_consumer_assignment_interval_ms),
+            "The least time, in ms, between two assignments of the group's partitions.",
+            low=0,
+            high=ASSIGNMENT_INTERVAL_MAX_MS,
+        ),
         Setting(
             HEARTBEAT_INTERVAL_MS,
             str(settings.group_consumer_heartbeat_interval_ms),
@@ -136,7 +152,7 @@ def _check(settings: Sequence[GroupSetting], configs: Mapping[str, str]) -> None
         if name not in known:
             raise InvalidConfig(f"groups have no setting {name[:100]!r}; use one of {', '.join(known)}")
         known[name].check(value)
-    interval, session = (int(each.value or each.setting.default) for each in settings)
+    _, interval, session = (int(each.value or each.setting.default) for each in settings)
     if interval >= session:
         raise InvalidConfig(
             f"{HEARTBEAT_INTERVAL_MS}={interval} is not less than {SESSION_TIMEOUT_MS}={session}: members "

@@ -67,6 +67,18 @@ def beat(asking: Asker, group: str, member: str = "a", epoch: int = 0, **said: A
     )
 
 
+def told(asking: Asker, group: str, member: str, epoch: int, **said: Any) -> Any:
+    """The answer to the heartbeat by which a member hears of its assignment."""
+    answers: list[Any] = []
+
+    def hears() -> bool:
+        answers.append(beat(asking, group, member, epoch, **said))
+        return answers[-1].assignment is not None
+
+    wait_until(hears, f"{member} hears of its assignment")
+    return answers[-1]
+
+
 def described(asking: Asker, group: str) -> Any:
     (found,) = asking.ask(ConsumerGroupDescribeRequest(group_ids=[group])).groups
     return found
@@ -96,12 +108,12 @@ def test_a_member_is_given_partitions_by_topic_id_and_shares_them(asking: Asker,
     assert topic.partitions == [0, 1]
     second = beat(asking, group, "b")
     assert numbers(second.assignment) == []
-    told = beat(asking, group, "a", first.member_epoch)
-    kept = [HeartbeatTopicPartitions(topic_id=topic.topic_id, partitions=numbers(told.assignment))]
+    less = told(asking, group, "a", first.member_epoch)
+    kept = [HeartbeatTopicPartitions(topic_id=topic.topic_id, partitions=numbers(less.assignment))]
     after = beat(asking, group, "a", first.member_epoch, topic_partitions=kept)
     assert after.member_epoch > second.member_epoch
     given = beat(asking, group, "b", second.member_epoch)
-    assert sorted(numbers(told.assignment) + numbers(given.assignment)) == [0, 1]
+    assert sorted(numbers(less.assignment) + numbers(given.assignment)) == [0, 1]
     found = described(asking, group)
     assert (found.group_state, found.assignor_name, len(found.members)) == ("Stable", "uniform", 2)
     assert [numbers(each.assignment) for each in found.members] == [
@@ -150,8 +162,8 @@ def test_an_expression_that_others_match_in_exponential_time_is_nothing_special(
     }
     answer = beat(asking, group, **name)
     assert (answer.error_code, numbers(answer.assignment)) == (ErrorCode.NONE, [])
-    changed = beat(asking, group, epoch=answer.member_epoch, subscribed_topic_regex=f"topic-{group}")
-    assert numbers(changed.assignment) == [0, 1]
+    beat(asking, group, epoch=answer.member_epoch, subscribed_topic_regex=f"topic-{group}")
+    assert numbers(told(asking, group, "a", answer.member_epoch).assignment) == [0, 1]
     assert described(asking, group).members[0].subscribed_topic_regex == f"topic-{group}"
 
 
@@ -170,8 +182,8 @@ def test_a_gateway_that_does_not_know_a_topic_yet_takes_nobodys_partitions(tmp_p
         patient = {"rebalance_timeout_ms": NEVER_MS}  # on a busy machine, too, the first one is not put out
         owner, other = beat(here, group, "a", **patient), beat(here, group, "b", **patient)
         held = owner.assignment.topic_partitions
-        told = beat(there, group, "a", owner.member_epoch, topic_partitions=held)
-        assert len(numbers(told.assignment)) == 1
+        less = told(there, group, "a", owner.member_epoch, topic_partitions=held)
+        assert len(numbers(less.assignment)) == 1
         assert beat(here, group, "b", other.member_epoch).assignment is None, "the first one reads on"
 
 
@@ -217,6 +229,7 @@ def test_groups_have_types(kafka: KafkaGateway, asking: Asker, group: str) -> No
     answer = beat(asking, classic, "new")
     assert answer.error_code == ErrorCode.NONE
     beat(asking, group, "b")
+    wait_until(lambda: described(asking, group).group_state != "Assigning", "the target is computed")
     (found,) = (
         each
         for each in asking.ask(ListGroupsRequest(states_filter=["reconciling"])).groups
@@ -311,7 +324,8 @@ def configs(asking: Asker, group: str) -> dict[str, str]:
 
 def test_a_group_has_settings_before_it_exists_and_after(asking: Asker, group: str) -> None:
     interval, session = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
-    assert configs(asking, group) == {interval: "1000", session: "45000"}
+    pause = "consumer.assignment.interval.ms"
+    assert configs(asking, group) == {pause: "100", interval: "1000", session: "45000"}
     assert alter(asking, group, interval, "2500") == ErrorCode.NONE
     assert configs(asking, group)[interval] == "2500"
     assert group not in {each.group_id for each in asking.ask(ListGroupsRequest()).groups}
@@ -323,6 +337,8 @@ def test_a_group_has_settings_before_it_exists_and_after(asking: Asker, group: s
         (interval, "0"),
         (interval, "45000"),
         (session, "x"),
+        (pause, "-1"),
+        (pause, "15001"),
         ("share.session.timeout.ms", "1"),
     ):
         assert alter(asking, group, name, value) == ErrorCode.INVALID_CONFIG
