@@ -100,7 +100,8 @@ class LateWork:
     async def _match(self) -> None:
         while self._unmatched:
             some, topics, readable = [*islice(self._unmatched, MATCHED_AT_ONCE)], self._topics, self._readable
-            found = await asyncio.to_thread(resolved, some, topics, readable)
+            known = [*self._matches.values()]
+            found = await asyncio.to_thread(resolved, some, topics, readable, known)
             if topics is not self._topics or readable is not self._readable:
                 continue
             self._matches |= found

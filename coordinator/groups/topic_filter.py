@@ -79,13 +79,17 @@ Matches = Mapping[Follower, frozenset[str]]
 
 
 def resolved(
-    followers: Iterable[Follower], topics: Iterable[str], readable: "TopicFilter | None"
+    followers: Iterable[Follower],
+    topics: Iterable[str],
+    readable: "TopicFilter | None",
+    known: Iterable[frozenset[str]] = (),
 ) -> dict[Follower, frozenset[str]]:
-    """The topics that each of these matches and may read; it takes some ms for each. Raises
+    """The topics that each of these matches and may read; it takes some ms for each. Those that are as
+    `known` ones are the same objects: thousands of names are kept, and compared, once. Raises
     InvalidSubscription.
     """
     names, found = public_names(topics), dict[Follower, frozenset[str]]()
-    alike: dict[frozenset[str], frozenset[str]] = {}  # thousands of names are kept once
+    alike = {each: each for each in known}
     for pattern, context in followers:
         chosen = matched(pattern, names)
         if readable is not None and context is not None:

@@ -294,7 +294,9 @@ class Group:
         """
         if not member.pattern or (member.pattern, member.context) in self.matches:
             return self
-        found = resolved([(member.pattern, member.context)], self.topics, self.readable)
+        found = resolved(
+            [(member.pattern, member.context)], self.topics, self.readable, self.matches.values()
+        )
         return replace(self, matches={**self.matches, **found})
 
     def following(self, matches: Matches | None) -> "Group":

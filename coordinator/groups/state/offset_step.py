@@ -4,7 +4,7 @@
 returns the next group and its records.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from coordinator.groups.events import Commit, OffsetAndMetadata, Reset, Seek, Start, Transact
@@ -159,13 +159,12 @@ def start(group: Group, event: Start, _now_ms: float) -> tuple[Group, Records]:
     return group.with_member(started), [*records, member_record(group, started)]
 
 
-def place_in_new(group: Group, before: Group, at_ms: int) -> tuple[Group, Records]:
-    """`group` at the beginning of the partitions that came to its members at `latest` after `before`."""
+def place_in_new(group: Group, before: Group, others: Set[str], at_ms: int) -> tuple[Group, Records]:
+    """`group` at the beginning of the partitions that came to its members at `latest` after `before`, when
+    the topics `others` were others.
+    """
     records: Records = []
     latest = [member for member in group.members.values() if member.latest]
-    others: set[str] = set()
-    if latest and group.topics is not before.topics:
-        others = {name for name, topic in group.topics.items() if before.topics.get(name) != topic}
     for member in sorted(latest, key=lambda member: member.id):
         chosen, earlier = group.chosen(member), before.chosen(member)
         new = chosen & others if chosen is earlier else (chosen - earlier) | (chosen & others)

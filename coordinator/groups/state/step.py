@@ -7,7 +7,7 @@ no other member still owns. So partitions that stay with their owner are never i
 ever has two owners. A member may commit the partitions that it owns, and no others.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from coordinator.groups.events import (
     Subscribe,
     Tick,
     TopicsChanged,
+    TopicState,
     Transact,
     Unsubscribe,
 )
@@ -242,34 +243,31 @@ def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Record
 def _topics_changed(group: Group, event: TopicsChanged, now_ms: float) -> tuple[Group, Records]:
     before = group
     group = replace(group, topics=event.topics, readable=event.readable).following(event.matches)
-    group, losers, records = _without_topics(group, before)
-    group, placed = place_in_new(group, before, event.at_ms)
+    others = _differing(before.topics, group.topics)
+    group, losers, records = _without(group, before, others)
+    group, placed = place_in_new(group, before, others, event.at_ms)
+    records += placed
     # Most topics that come and go are none of this group's.
-    if losers or before.due_ms is not None or before.aimed_ms < 0 or _follows_others(group, before):
+    named = {group.subscription(member) for member in sharing(group).values()}
+    follows_others = group.matches is not before.matches or not all(map(others.isdisjoint, named))
+    if losers or follows_others or before.due_ms is not None or before.aimed_ms < 0:
         group, more = rebalanced(before, group, losers, now_ms)
-        records += placed + more
-    else:
-        records += placed
+        records += more
     return group, records
 
 
-def _follows_others(group: Group, before: Group) -> bool:
-    """Whether members follow other topics than `before`, or ones with more partitions."""
-    if group.matches is not before.matches:
-        return True
-    if group.topics is before.topics:
-        return False
-    named = frozenset[str]().union(*{group.subscription(m) for m in sharing(group).values()})
-    return any(group.topics.get(name) != before.topics.get(name) for name in named)
+def _differing(before: Mapping[str, TopicState], now: Mapping[str, TopicState]) -> set[str]:
+    """The topics that have come, gone or changed."""
+    if now is before:
+        return set()
+    found = {name for name, topic in now.items() if before.get(name) != topic}
+    return found | (before.keys() - now.keys())
 
 
-def _without_topics(group: Group, before: Group) -> tuple[Group, list[str], Records]:
-    """`group` without what it had in topics that have changed since `before`; the members that have lost
+def _without(group: Group, before: Group, others: Set[str]) -> tuple[Group, list[str], Records]:
+    """`group` without what it had in the topics that are `others` than `before`; the members that have lost
     partitions by that, which they could not give up in order.
     """
-    if group.topics is before.topics:
-        return group, [], []
-    gone = {name for name, topic in before.topics.items() if group.topics.get(name) != topic}
 
     def stays(at: TopicPartition) -> bool:
         topic, earlier = group.topics.get(at.topic), before.topics.get(at.topic)
@@ -290,13 +288,13 @@ def _without_topics(group: Group, before: Group) -> tuple[Group, list[str], Reco
     dead = {
         at
         for at in group.offsets
-        if (at.topic in gone or at.topic not in before.topics) and group.committed(at) is None
+        if (at.topic in others or at.topic not in before.topics) and group.committed(at) is None
     }
     records: Records = [(OffsetKey(group.id, *at), None) for at in group.offsets if at in dead]
     if dead:
         alive = {at: committed for at, committed in group.offsets.items() if at not in dead}
         group = replace(group, offsets=alive, committed_ms=newest_commit_ms(alive))
-    if not gone:
+    if others.isdisjoint(before.topics):
         return group, [], records
     losers, members = [], dict(group.members)
     for member in group.members.values():

@@ -89,31 +89,28 @@ def narrowed(group: Group, target: Mapping[str, Partitions], of: Group | None) -
     """`target`, which holds for the group `of`, as far as it can for `group`. None: nothing is known of what
     has changed.
     """
-    known = of is not None and group.topics is of.topics and group.matches is of.matches
-    before = of.members if of is not None and known else {}
+    before = of.members if of is not None and group.topics is of.topics else {}
+    same = of is not None and group.matches is of.matches
     found = {name: share for name, share in target.items() if name in group.members}
     for name, member in group.members.items():
         earlier = before.get(name)
-        if member is earlier:
+        if member is earlier and (same or not member.pattern):
             continue
         if not _shares(member):
             found.pop(name, None)
         elif name not in found:
             found[name] = _within(group, member, member.assignment)
-        elif earlier is None or not _asks_alike(member, earlier):
+        elif of is None or earlier is None or group.subscription(member) is not of.subscription(earlier):
             found[name] = _within(group, member, found[name])
     if len(found) == len(target) and all(share is target.get(name) for name, share in found.items()):
         return target
     return found
 
 
-def _asks_alike(one: Member, other: Member) -> bool:
-    return one.topics == other.topics and one.pattern == other.pattern and one.context == other.context
-
-
 def _within(group: Group, member: Member, share: Partitions) -> Partitions:
-    counts = _counts(group, [group.subscription(member)]) if share else {}
-    kept = frozenset(at for at in share if at.partition < counts.get(at.topic, 0))
+    named = group.subscription(member)
+    counts = {at.topic: group.topics[at.topic].partitions for at in share if at.topic in group.topics}
+    kept = frozenset(at for at in share if at.topic in named and at.partition < counts.get(at.topic, 0))
     return share if len(kept) == len(share) else kept
 
 
@@ -128,11 +125,8 @@ def _set(
         before = target
     concerned = {name for name in changed if group.members[name].kafka is None}
     for name, member in group.members.items():
-        if (
-            member.kafka is None
-            and _shares(member)
-            and not member.owned <= target[name] & before.get(name, NOTHING)
-        ):
+        shared = member.kafka is None and _shares(member)
+        if shared and not member.owned <= target[name] & before.get(name, NOTHING):
             concerned.add(name)
     group = replace(group, target=target)
     clients = [group.members[name] for name in sorted({*changed} - concerned)]
