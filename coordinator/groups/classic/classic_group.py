@@ -41,7 +41,8 @@ class ClassicMember:
     """A member. Times in milliseconds of the caller's clock.
 
     `joining` and `syncing` are the numbers of its held requests. `synced` says whether it has asked for its
-    assignment of this generation, `is_new` that it was in no generation yet. `generation` is the one that it
+    assignment of this generation, `is_new` that it was in no generation yet, `is_named` that its client may
+    know its id: before version 4 of JoinGroup the first answer has it. `generation` is the one that it
     knows, where that is not the group's: the coordinator assigned its partitions until the members rebalance.
     """
 
@@ -58,6 +59,7 @@ class ClassicMember:
     syncing: int | None = None
     synced: bool = True
     is_new: bool = False
+    is_named: bool = True
     generation: int | None = None
     context: RequestContext | None = None
 

@@ -210,6 +210,7 @@ class Rebalance:
                 joining=None,
                 synced=False,
                 is_new=False,
+                is_named=True,
                 generation=None,
                 assignment=b"",
                 seen_ms=self._now_ms,

@@ -189,6 +189,7 @@ def _add(work: Rebalance, member_id: str, event: JoinGroup, now_ms: float) -> No
         seen_ms=now_ms,
         joining=event.request,
         is_new=True,
+        is_named=bool(event.member_id or event.instance_id),
         context=event.context,
     )
     work.put(member)

@@ -41,9 +41,11 @@ def upgraded(group: Group, now_ms: float) -> tuple[Group, Records]:
 
     Raises InconsistentGroupProtocol where the coordinator cannot stand in for their assignor.
     """
-    classic = group.classic
-    if not classic.exists:
+    if not group.classic.exists:
         return group, []
+    # Whoever does not know its id yet, and hears of no generation now, joins as another one.
+    known = {name: member for name, member in group.classic.members.items() if member.is_named}
+    classic = replace(group.classic, members=known)
     _check_protocol(classic)
     assigned = {member.id: _assigned(group, member) for member in classic.members.values()}
     given = NOTHING.union(*assigned.values())

@@ -9,6 +9,7 @@ One that takes more than a few ms is never computed in a step of the group: whoe
 it in a thread, as a group is a value, and tells the group (`Aimed`).
 """
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -82,7 +83,9 @@ def aimed(group: Group, event: Aimed, now_ms: float) -> tuple[Group, Records]:
 
 
 def _fresh(group: Group, now_ms: float) -> Group:
-    return replace(group, aimed_ms=now_ms, aimed_generation=group.generation, due_ms=None)
+    """Where nobody shares there is no target that the next one would have to wait for."""
+    aimed_ms = now_ms if sharing(group) else -math.inf
+    return replace(group, aimed_ms=aimed_ms, aimed_generation=group.generation, due_ms=None)
 
 
 def narrowed(group: Group, target: Mapping[str, Partitions], of: Group | None) -> Mapping[str, Partitions]:

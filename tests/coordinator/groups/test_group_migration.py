@@ -290,6 +290,31 @@ def commit_of(name: str, generation: int) -> CommitOffsets:
     return CommitOffsets(offsets=offsets, at_ms=1, member_id=name, generation=generation)
 
 
+def test_who_was_never_told_its_id_is_no_member_any_longer() -> None:
+    """Clients before version 4 of JoinGroup hear of their ids with their generation, and join anew."""
+    group = two("a")
+    group.join(new="old", protocols=protocols(), requires_known_member_id=False)
+    group.join(new="static", instance_id="i", protocols=protocols())
+    assert group.members == ["a", "old", "static"]
+    beat(group, "n", 0)
+    assert group.group.members.keys() == {"a", "static", "n"}
+    group.join(new="old", protocols=protocols(), requires_known_member_id=False)
+    assert group.group.members.keys() == {"a", "static", "n", "old"}
+
+
+def test_who_joins_without_an_id_and_is_not_heard_of_again_is_given_up() -> None:
+    group = two("a")
+    beat(group, "n", 0)
+    group.join(new="old", protocols=protocols(), requires_known_member_id=False)
+    group.now_ms += SESSION_MS - 1
+    group.happen(GroupHeartbeat("a", epoch(group, "a")))
+    group.expire()
+    assert group.group.members.keys() == {"a", "n", "old"}
+    group.now_ms += 1
+    group.expire()
+    assert group.group.members.keys() == {"a", "n"}
+
+
 def test_a_static_member_changes_its_protocol_and_keeps_its_partitions() -> None:
     group = DrivenClassic()
     group.join_new("a", instance_id="i", protocols=protocols())
