@@ -21,7 +21,7 @@ MATCHED_AT_ONCE = 8
 """Expressions that are looked at in one go, before their groups hear of them."""
 
 # One thread: each of those that compute makes the event loop wait for the interpreter's lock.
-_computing = ThreadPoolExecutor(1, thread_name_prefix="lakelog-targets")
+computing = ThreadPoolExecutor(1, thread_name_prefix="lakelog-targets")
 
 
 class LateWork:
@@ -69,7 +69,7 @@ class LateWork:
 
     async def _aim_in_thread(self, group: Group) -> None:
         try:
-            target = await asyncio.get_running_loop().run_in_executor(_computing, targeted, group)
+            target = await asyncio.get_running_loop().run_in_executor(computing, targeted, group)
         finally:
             self._aiming.discard(group.id)
         self._tell(group.id, Aimed(group.changes, target))

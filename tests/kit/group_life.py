@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 
 from coordinator.groups.events import (
-    Aimed,
     Assign,
     Commit,
     Delete,
@@ -25,7 +24,6 @@ from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.member import NOTHING, Member, Partitions
 from coordinator.groups.state.step import step
-from coordinator.groups.state.target import targeted
 from log_tables.cluster.group_log import OffsetValue, Records
 from log_tables.topic_partition import TopicPartition
 from tests.kit.group_checks import (
@@ -37,6 +35,7 @@ from tests.kit.group_checks import (
     check_target,
     is_forgotten,
 )
+from tests.kit.late_target import LateTarget
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -91,7 +90,7 @@ class Life:
     written: Owed = field(default_factory=dict)
     owed: Owed = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
-    late: Aimed | None = None
+    late: LateTarget = field(default_factory=LateTarget)
 
     # What happens.
 
@@ -226,7 +225,7 @@ class Life:
         self.settle()
         restored = restore(self.heard, self.now_ms).get(GROUP, Group(GROUP))
         self.group = replace(restored, default_interval_ms=INTERVAL_MS)
-        self.late = None
+        self.late = LateTarget()
         self.follow(heard=False)
         assert self.group.due_ms is None, "a target that was due is computed"
 
@@ -236,23 +235,14 @@ class Life:
         ordered = sorted(newest.items(), key=lambda item: item[1][0])
         self.heard = [(key, value) for key, (_, value) in ordered if value is not None]
 
-    def compute(self) -> None:
-        """Compute a target in a thread, whose result comes some steps later."""
-        if self.group.due_ms is not None:
-            self.late = Aimed(self.group.changes, targeted(self.group))
-
     def aim(self) -> None:
         """The group hears of a target that was computed some steps before, or is computed when it is due."""
-        group, late, self.late = self.group, self.late, None
-        if late is not None:
-            self.happen(late, heard=False)
-        elif group.due_ms is not None and group.due_ms <= self.now_ms:
-            self.happen(Aimed(group.changes, targeted(group)), heard=False)
-            self.check_aimed()
-
-    def check_aimed(self) -> None:
-        assert self.group.due_ms is None
-        check_target(self.group)
+        aimed, changes = self.late.take(self.group, self.now_ms), self.group.changes
+        if aimed is not None:
+            self.happen(aimed, heard=False)
+            if aimed.changes == changes:
+                assert self.group.due_ms is None
+                check_target(self.group)
 
     def tick(self, ms: int) -> None:
         """Let `ms` pass, and the coordinator look."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from coordinator.groups.state.group import Group
 from coordinator.groups.state.member import NOTHING, Partitions
 
 
@@ -49,3 +50,14 @@ class Client:
     @property
     def instance_id(self) -> str | None:
         return self.name if self.kind is Kind.STATIC else None
+
+
+def counts(client: Client, group: Group) -> bool:
+    """Whether what `client` holds counts: it is a member of `group`, by its epoch."""
+    ours, classic = group.members.get(client.member_id), group.classic
+    if ours is not None:
+        return client.kind is Kind.INSTANCE or (client.epoch == ours.epoch and not ours.away)
+    member = classic.members.get(client.member_id)
+    if member is None:
+        return False
+    return client.epoch == (classic.generation if member.generation is None else member.generation)

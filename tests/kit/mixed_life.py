@@ -30,7 +30,6 @@ from coordinator.groups.classic.events import (
 from coordinator.groups.events import (
     LEAVES,
     LEAVES_FOR_A_WHILE,
-    Aimed,
     ConsumerHeartbeat,
     Event,
     Join,
@@ -49,7 +48,6 @@ from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.member import NOTHING, Partitions
 from coordinator.groups.state.step import step
-from coordinator.groups.state.target import targeted
 from log_tables.cluster.group_log import KafkaClient, MemberConfig, Records
 from log_tables.errors import (
     Conflict,
@@ -64,7 +62,8 @@ from log_tables.errors import (
 from log_tables.topic_partition import TopicPartition
 from tests.kit.consumer_bytes import subscription
 from tests.kit.driven_classic import LIMITS
-from tests.kit.mixed_clients import Client, Fate, Kind
+from tests.kit.late_target import LateTarget
+from tests.kit.mixed_clients import Client, Fate, Kind, counts
 
 PARTITIONS, SESSION_MS, REBALANCE_MS, TICK_MS = 7, 1_000, 3_000, 250
 INTERVAL_MS = 100
@@ -82,7 +81,7 @@ class MixedLife:
     now_ms: float = 0.0
     records: Records = field(default_factory=list)
     group: Group = field(default_factory=lambda: Group("g"))
-    late: Aimed | None = None
+    late: LateTarget = field(default_factory=LateTarget)
 
     def __post_init__(self) -> None:
         self.clients = [Client(f"{kind.name.lower()}-{n}", kind) for n, kind in enumerate(self.kinds)]
@@ -97,7 +96,7 @@ class MixedLife:
 
     def _take_over(self) -> None:
         """Another coordinator reads what there is; whoever waited for an answer asks again."""
-        self.late = None
+        self.late = LateTarget()
         restored = restore(self.records, self.now_ms).get("g", Group("g"))
         self.group = replace(restored, default_interval_ms=INTERVAL_MS)
         self.group, records = step(self.group, TopicsChanged(TOPICS), self.now_ms)
@@ -131,19 +130,12 @@ class MixedLife:
         self.check()
         return fate is Fate.HEARD
 
-    def compute(self) -> None:
-        """Compute a target in a thread, whose result comes some steps later."""
-        if self.group.due_ms is not None:
-            self.late = Aimed(self.group.changes, targeted(self.group))
-
     def pass_ms(self, milliseconds: float) -> None:
         self.now_ms += milliseconds
-        late, self.late = self.late, None
-        if late is not None:
-            self._apply(late)
-        elif self.group.due_ms is not None and self.group.due_ms <= self.now_ms:
-            self._apply(Aimed(self.group.changes, targeted(self.group)))
-            assert self.group.due_ms is None
+        aimed = self.late.take(self.group, self.now_ms)
+        if aimed is not None:
+            self._apply(aimed)
+            assert self.group.due_ms is None or self.group.due_ms > self.now_ms
         self._apply(Tick(int(self.now_ms)))
         self._apply(ClassicTick())
 
@@ -168,20 +160,10 @@ class MixedLife:
                 held = self.epochs.setdefault(member.epoch, (member.id, member.owned))
                 assert held[0] == member.id, f"epoch {member.epoch} is given twice"
                 assert member.owned <= held[1], f"epoch {member.epoch} has two assignments"
-        reading = (client for client in self.clients if client.holds and self._counts(client))
+        reading = (client for client in self.clients if client.holds and counts(client, self.group))
         holders = [at for client in reading for at in client.holds]
         assert len(holders) == len({*holders}), "a partition has two holders"
         self.newest = max(self.newest, self.group.generation, self.group.classic.generation)
-
-    def _counts(self, client: Client) -> bool:
-        """Whether what it holds counts: it is a member, by its epoch."""
-        ours, classic = self.group.members.get(client.member_id), self.group.classic
-        if ours is not None:
-            return client.kind is Kind.INSTANCE or (client.epoch == ours.epoch and not ours.away)
-        member = classic.members.get(client.member_id)
-        if member is None:
-            return False
-        return client.epoch == (classic.generation if member.generation is None else member.generation)
 
     def commit(self, client: Client) -> None:
         """A client commits what it has read: one that is no member any longer is refused."""
@@ -195,7 +177,7 @@ class MixedLife:
         except (Conflict, UnknownMember):
             self.seen.add("refused commit")
         else:
-            assert self._counts(client), f"the commit of {client} was taken"
+            assert counts(client, self.group), f"the commit of {client} was taken"
 
     # The clients.
 

@@ -3,7 +3,8 @@
 It is set for all members at once. Whenever members, subscriptions or topics change it is *due*: computed at
 once where the last one is old enough, else when it is (KIP-1263). So a thousand members that join together
 cost some computations and not a thousand. Until then the old target holds, as far as it still can, and a
-member that is new to it keeps what it has.
+member that is new to it keeps what it has. An instance of the HTTP API never waits for it: the answer to its
+subscription is the only one that it has before it reads.
 
 One that takes more than a few ms is never computed in a step of the group: whoever applies the steps computes
 it in a thread, as a group is a value, and tells the group (`Aimed`).
@@ -67,7 +68,8 @@ def rebalanced(before: Group, group: Group, changed: Collection[str], now_ms: fl
     if group.due_ms is not None:
         due_ms = min(due_ms, group.due_ms)
     group = replace(group, due_ms=due_ms, changes=group.changes + 1)
-    if not sharing(group) or (due_ms <= now_ms and group.is_resolved and not is_wide(group)):
+    asked = due_ms <= now_ms or any(group.members[name].kafka is None for name in changed)
+    if not sharing(group) or (asked and group.is_resolved and not is_wide(group)):
         return _set(_fresh(group, now_ms), targeted(group), changed, group.aimed_ms)
     return _set(group, narrowed(group, group.target, before), changed, group.aimed_ms)
 

@@ -265,7 +265,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def compute(self) -> None:
-        self.life.compute()
+        self.life.late.compute(self.life.group)
 
     @rule(ms=st.integers(0, INTERVAL_MS))
     def aim(self, ms: int) -> None:

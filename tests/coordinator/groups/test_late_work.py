@@ -13,6 +13,7 @@ from api.process.server import gateway_of
 from coordinator.access.principal import Principal, RequestContext
 from coordinator.groups.classic.events import JoinGroup
 from coordinator.groups.events import ConsumerHeartbeat, HeartbeatAnswer, Join, TopicState
+from coordinator.groups.late_work import computing
 from coordinator.groups.shard import Shard
 from coordinator.groups.topic_filter import TopicFilter
 from ingest.settings import Settings
@@ -68,9 +69,12 @@ def test_members_of_a_large_group_that_join_together_are_given_partitions_togeth
     async def scenario(gateway: Gateway) -> None:
         await beat(gateway, "g", "first")
         shard = await shard_of(gateway, "g")
+        goes_on = ThreadEvent()
+        computing.submit(goes_on.wait, 60)
         shard.follow(LARGE)
         await asyncio.gather(*(beat(gateway, "g", f"m{number}") for number in range(100)))
-        assert shard.group("g").due_ms is not None
+        assert {*map(len, shard.group("g").target.values())} == {0, 1}, "nothing is computed yet"
+        goes_on.set()
         await until(lambda: shard.group("g").due_ms is None, "the target is computed")
         shares = shard.group("g").target.values()
         assert ({*map(len, shares)}, sum(map(len, shares))) == ({19, 20}, TARGET_AT_ONCE)

@@ -80,7 +80,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def compute(self) -> None:
-        self.life.compute()
+        self.life.late.compute(self.life.group)
 
     @rule()
     def die(self) -> None:

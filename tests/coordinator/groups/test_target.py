@@ -2,11 +2,20 @@
 
 from dataclasses import replace
 
-from coordinator.groups.events import LEAVES, Aimed, Configure, TopicsChanged, TopicState
+from coordinator.groups.events import (
+    LEAVES,
+    Aimed,
+    Configure,
+    Join,
+    Subscribe,
+    TopicsChanged,
+    TopicState,
+)
 from coordinator.groups.state.group import ASSIGNMENT_INTERVAL_MS
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.step import step
 from coordinator.groups.state.target import is_wide, targeted
+from log_tables.cluster.group_log import MemberConfig
 from log_tables.limits import TARGET_AT_ONCE
 from tests.kit.driven_consumers import DrivenConsumers
 from tests.kit.driven_group import at
@@ -116,3 +125,12 @@ def test_a_topic_that_is_none_of_the_groups_changes_nothing() -> None:
     assert group.group.target is target
     group.happen(TopicsChanged({"t": TopicState("id-t", 5)}))
     assert group.group.due_ms == INTERVAL_MS
+
+
+def test_an_instance_of_http_never_waits_for_a_target() -> None:
+    group = driven()
+    group.join_client("a")
+    group.happen(Join("i", MemberConfig()))
+    group.happen(Subscribe("i", frozenset({"t"})))
+    assert group.group.due_ms is None
+    assert len(group.group.target["i"]) == 2

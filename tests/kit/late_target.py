@@ -1,0 +1,26 @@
+"""The target of a group that a thread computes while the group goes on."""
+
+from dataclasses import dataclass
+
+from coordinator.groups.events import Aimed
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.target import targeted
+
+
+@dataclass
+class LateTarget:
+    """What was computed of a group that has not heard of it yet."""
+
+    computed: Aimed | None = None
+
+    def compute(self, group: Group) -> None:
+        """Compute the target of `group`, if one is due."""
+        if group.due_ms is not None:
+            self.computed = Aimed(group.changes, targeted(group))
+
+    def take(self, group: Group, now_ms: float) -> Aimed | None:
+        """What `group` hears of now: what was computed some steps before, or what is due."""
+        computed, self.computed = self.computed, None
+        if computed is None and group.due_ms is not None and group.due_ms <= now_ms:
+            return Aimed(group.changes, targeted(group))
+        return computed
