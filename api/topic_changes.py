@@ -12,9 +12,10 @@ from coordinator.access.caller import Caller
 from ingest.buffer import RETRY_AFTER_S
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin import topic_admin
-from log_tables.cluster.config import SETTINGS, VALUE_SCHEMAS, TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import check_writable
+from log_tables.cluster.topic_settings import SETTINGS, VALUE_SCHEMAS
 from log_tables.errors import PartitionsMaxReached
 from log_tables.limits import PARTITIONS_MAX
 from log_tables.schemas.source import topic_of

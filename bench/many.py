@@ -9,7 +9,6 @@ from typing import NamedTuple
 from log_tables.clock import SystemClock
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.config import COMPACT
 from log_tables.cluster.group_log import (
     GroupKey,
     GroupValue,
@@ -23,6 +22,7 @@ from log_tables.cluster.group_log import (
     encode,
 )
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_settings import COMPACT
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.partition.partition import AppendRequest

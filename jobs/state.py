@@ -8,10 +8,11 @@ from itertools import groupby, takewhile
 from types import MappingProxyType
 
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.config import COMPACT, TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.merge_plan import merge_debt
 from log_tables.cluster.topic import Topic, is_internal
 from log_tables.cluster.topic_fold import fold_partitions, fold_remote
+from log_tables.cluster.topic_settings import COMPACT
 from log_tables.columns.columns_tag import missing_schemas
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, TopicDeleted, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, partition_directory

@@ -10,8 +10,8 @@ from api.errors import error_responses
 from api.requests.envelope import V2Response
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
-from log_tables.cluster.config import VALUE_FORMAT, VALUE_SCHEMAS
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_settings import VALUE_FORMAT, VALUE_SCHEMAS
 from log_tables.columns.proposed import SchemaCheck, checked, proposed
 from log_tables.columns.record_columns import resolved
 from log_tables.errors import InvalidArgument, NotFound

@@ -19,8 +19,9 @@ from api.v3.clusters import ClusterId, TopicName
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import TOPIC_OPERATIONS, ResourceType
 from log_tables.cluster.admin.topic_admin import change_config
-from log_tables.cluster.config import SETTINGS, TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.topic import is_internal
+from log_tables.cluster.topic_settings import SETTINGS
 from log_tables.errors import NotFound
 from log_tables.units import plain
 

@@ -10,8 +10,8 @@ from api.errors import InvalidSchemaNamed
 from api.wire.json_bounds import work_cost
 from api.wire.offload import is_large_json
 from api.wire.room import Reserve
-from log_tables.cluster.config import VALUE_FORMAT, VALUE_SCHEMA, VALUE_SCHEMAS
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_settings import VALUE_FORMAT, VALUE_SCHEMA, VALUE_SCHEMAS
 from log_tables.errors import InvalidRecord, InvalidValue
 from log_tables.limits import NAMED_SCHEMAS_MAX, SCHEMA_TEXT_MAX_CHARS
 from log_tables.schemas.encoder import encoded, encoder_of

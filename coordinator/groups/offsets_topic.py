@@ -6,9 +6,9 @@ from contextlib import suppress
 from ingest.settings import Settings
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.config import COMPACT
 from log_tables.cluster.group_log import check_group_name
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_settings import COMPACT
 from log_tables.errors import TopicExists
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from log_tables.cluster.config import AFTER_MAX_MS, BEFORE_MAX_MS
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_settings import AFTER_MAX_MS, BEFORE_MAX_MS
 from log_tables.columns.misfit import Misfit, misfits
 from log_tables.errors import (
     InvalidRecord,

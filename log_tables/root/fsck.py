@@ -4,9 +4,8 @@ Nothing is trusted: the log is replayed from its oldest readable version, each c
 compared with the replay, and every segment is read and compared with its stats.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 
 from log_tables.clock import SystemClock
 from log_tables.cluster.config import TopicConfig
@@ -16,7 +15,6 @@ from log_tables.cluster.root_location import check_finished, check_format, check
 from log_tables.cluster.schema_files import schema_problems
 from log_tables.cluster.schema_sources import SchemaSources
 from log_tables.cluster.topic import is_internal
-from log_tables.columns.declaration import Declaration
 from log_tables.errors import CorruptLog, InvalidArgument, LakelogError, UnknownTopic
 from log_tables.layout import (
     AUDIT,
@@ -25,9 +23,7 @@ from log_tables.layout import (
     METADATA_DIRECTORY,
     PROPERTY_REMOTE_ROOT,
     TOPICS,
-    log_directory,
     partition_directory,
-    segment_base_offset,
     topic_directory,
 )
 from log_tables.partition.reader import PartitionReader
@@ -39,61 +35,15 @@ from log_tables.root.group_history import GroupHistory, GroupProducers, States, 
 from log_tables.root.group_replay import GroupReplay, records
 from log_tables.root.inspection import lost_files
 from log_tables.root.log_replay import replay
-from log_tables.root.segment_replay import check_segment
+from log_tables.root.table_check import Report, check_remote, checked, declared_columns
 from log_tables.root.table_metadata import check_settings
 from log_tables.root.topic_history import TopicHistory
 from log_tables.segments.staging import is_whole
 from log_tables.store.store import Store, open_store
-from log_tables.table.invariant import broken_state, gaps
-from log_tables.table.snapshot import Segment, Snapshot
+from log_tables.table.snapshot import Snapshot
 
 DELETION_MAX_MS = 10 * 60_000
 """A deletion that has not ended its logs after this time has died, or never was."""
-
-
-@dataclass(slots=True)
-class PartitionReport:
-    """The result for one table. `unreferenced` counts segment files that are not part of its newest version:
-    they are harmless, and a vacuum deletes them.
-    """
-
-    directory: str
-    version: int = -1
-    segments: int = 0
-    records: int = 0
-    log_start: int = 0
-    high_watermark: int = 0
-    leader_epoch: int = 0
-    unreferenced: int = 0
-    problems: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Report:
-    """The result for a root, which is sound when `problems` is empty.
-
-    `doubts` are about what may be right, or wrong. `deep` says whether declared columns are derived again, by
-    `schemas` of the topics whose partitions are at some directories.
-    """
-
-    partitions: list[PartitionReport] = field(default_factory=list)
-    root_problems: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
-    deep: bool = False
-    schemas: Mapping[str, ValueSchemas] = field(default_factory=dict, repr=False)
-
-    @property
-    def problems(self) -> list[str]:
-        """Every problem, with the table that has it."""
-        return self.root_problems + [f"{p.directory}: {text}" for p in self.partitions for text in p.problems]
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "sound": not self.problems,
-            "problems": self.problems,
-            "doubts": self.doubts,
-            "partitions": [asdict(partition) for partition in self.partitions],
-        }
 
 
 def check(store: Store, deep: bool = False) -> Report:
@@ -109,7 +59,7 @@ def check(store: Store, deep: bool = False) -> Report:
         check_finished(store)
     except CorruptLog as error:
         report.root_problems.append(error.message)
-    named = _checked(store, METADATA_DIRECTORY, report)
+    named = checked(store, METADATA_DIRECTORY, report)
     if named is not None:
         check_format(named)
     remote = None if named is None else _remote_store(store, named, report)
@@ -127,7 +77,7 @@ def check(store: Store, deep: bool = False) -> Report:
     groups = [each for each in places if each.startswith(f"{topic_directory(CONSUMER_OFFSETS)}/")]
     staged = _staged(store, groups)
     for directory, (topic, number) in places.items():
-        here = _checked(store, directory, report)
+        here = checked(store, directory, report)
         if here is None:
             _forget_deleted(store, history, topic, report)
             continue
@@ -135,7 +85,7 @@ def check(store: Store, deep: bool = False) -> Report:
         ends[topic.name, topic.topic_id, number] = here.high_watermark
         report.partitions[-1].problems += _unexplained(store, directory, history, topic, here)
         if remote is not None and named is not None:
-            _check_remote(remote, directory, here, named.metadata.id, report)
+            check_remote(remote, directory, here, named.metadata.id, report)
     for topic in topics:
         if not is_internal(topic.name):
             report.root_problems += _check_folds(store, remote, topic, history, named)
@@ -177,9 +127,9 @@ def check_topic(store: Store, name: str, partition: int | None = None, deep: boo
     }
     report.schemas = _schemas(store, history, places)
     for directory in places:
-        here = _checked(store, directory, report)
+        here = checked(store, directory, report)
         if here is not None and remote is not None:
-            _check_remote(remote, directory, here, named.metadata.id, report)
+            check_remote(remote, directory, here, named.metadata.id, report)
     if partition is None and not is_internal(topic.name):
         report.root_problems += _check_folds(store, remote, topic, history, named)
     return report
@@ -342,7 +292,7 @@ def _check_topic(
             "it says that its topic was deleted, and the metadata log says that it exists; restore both from "
             "the same time"
         )
-    columns = _declared(here)
+    columns = declared_columns(here)
     if columns is not None and not {*columns.columns} <= history.declared(topic):
         yield (
             f"its table has the columns {columns.text!r}, and the metadata log declares {topic.columns!r}; "
@@ -387,7 +337,7 @@ def _check_credentials(store: Store, report: Report) -> None:
     try:
         if not any(True for _ in store.list(f"{CREDENTIALS_DIRECTORY}/")):
             return
-        snapshot = _checked(store, CREDENTIALS_DIRECTORY, report)
+        snapshot = checked(store, CREDENTIALS_DIRECTORY, report)
         if snapshot is not None:
             history = CredentialHistory(snapshot.cleaned == snapshot.log_start == 0)
             for record in records(store, CREDENTIALS_DIRECTORY, snapshot):
@@ -428,90 +378,3 @@ def _history(store: Store, snapshot: Snapshot | None, report: Report) -> TopicHi
 def _live(history: TopicHistory) -> list[TopicRecord]:
     """Every live topic."""
     return [topic for _, topic in sorted(history.latest.items()) if topic.live]
-
-
-def check_partition(store: Store, directory: str, deep: bool = False) -> PartitionReport:
-    """Check the table at `directory`, without its remote table; `deep` as in `check`."""
-    report = Report(deep=deep)
-    _checked(store, directory, report)
-    return report.partitions[0]
-
-
-def _checked(store: Store, directory: str, report: Report) -> Snapshot | None:
-    """Check the table at `directory`, and that it has all offsets from its border on; None if it is
-    unreadable.
-    """
-    found = PartitionReport(directory)
-    report.partitions.append(found)
-    snapshot = _check_table(store, directory, found, report)
-    if snapshot is not None:
-        begin = max(snapshot.log_start, snapshot.cleaned, snapshot.tiered)
-        found.problems += gaps(snapshot, begin, snapshot.high_watermark)
-    return snapshot
-
-
-def _check_table(store: Store, directory: str, report: PartitionReport, of: Report) -> Snapshot | None:
-    try:
-        found = replay(store, directory)
-    except LakelogError as error:
-        report.problems.append(str(error))
-        return None
-    if found is None:
-        report.problems.append(
-            "there is no table, though the metadata log names it; restore it from a backup"
-        )
-        return None
-    snapshot = found.snapshot
-    report.problems += found.problems
-    report.version, report.segments = snapshot.version, len(snapshot.segments)
-    report.log_start, report.high_watermark = snapshot.log_start, snapshot.high_watermark
-    report.leader_epoch = snapshot.leader_epoch
-    report.problems += broken_state(snapshot)
-    problems, declared = {}, _declared(snapshot) if of.deep else None
-    schemas = of.schemas.get(directory, ValueSchemas())
-    for segment in snapshot.segments:
-        report.records += segment.records
-        problems[segment] = [*check_segment(store, directory, segment, declared, schemas)]
-    report.problems += _lasting(store, directory, problems)
-    live = {segment.path for segment in snapshot.segments}
-    report.unreferenced = sum(
-        segment_base_offset(item.path) is not None and item.path.rsplit("/", 1)[-1] not in live
-        for item in store.list(f"{directory}/")
-    )
-    return snapshot
-
-
-def _declared(snapshot: Snapshot) -> Declaration | None:
-    """The columns of a table; None where its schema cannot be read, which the check of its log says."""
-    try:
-        return snapshot.declared
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _lasting(store: Store, directory: str, problems: Mapping[Segment, Sequence[str]]) -> Iterator[str]:
-    """The problems of segments that are still in the table: it may be in use, and the check take hours."""
-    if any(problems.values()):
-        now = replay(store, directory, deep=False)
-        live = set() if now is None else {segment.path for segment in now.snapshot.segments}
-        for segment, said in problems.items():
-            yield from said if segment.path in live else ()
-
-
-def _check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str, report: Report) -> None:
-    """Check the remote table of a partition, and that it has all offsets up to the local one."""
-    needed = here.tiered > here.log_start
-    if not needed and not any(True for _ in store.list(log_directory(directory) + "/")):
-        return
-    found = PartitionReport(f"{directory} (remote)")
-    report.partitions.append(found)
-    there = _check_table(store, directory, found, report)
-    if there is None:
-        return
-    if there.cluster != cluster_id:
-        found.problems.append(
-            f"it is of cluster {there.cluster}, not of {cluster_id}; set another remote root"
-        )
-    if needed:
-        # Offsets that retention has removed since `here` was read are not missing.
-        found.problems += gaps(there, max(here.log_start, here.cleaned, there.log_start), here.tiered)

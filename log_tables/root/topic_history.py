@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import BrokerLeft, BrokerRecord, TopicRecord
 from log_tables.cluster.metadata_log import decode as decode_record
+from log_tables.cluster.topic_settings import KAFKA_SETTINGS
 from log_tables.columns.declaration import Column, parse
 from log_tables.counts import counted
 from log_tables.errors import LakelogError

@@ -19,8 +19,8 @@ from ingest.commit_budget import REQUESTS_PER_COMMIT
 from lakelog.spark.options import SOURCE_OPTIONS, STORAGE_PREFIX
 from lakelog.spark.session import LISTS, session_config
 from log_tables import errors
-from log_tables.cluster.config import SETTINGS
 from log_tables.cluster.setting import WITHOUT_EFFECT as UNUSED_SETTINGS
+from log_tables.cluster.topic_settings import SETTINGS
 from log_tables.errors import LakelogError
 from log_tables.record import timestamp_us
 from log_tables.table import invariant

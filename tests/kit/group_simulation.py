@@ -59,7 +59,7 @@ class Simulation:
             (12, self._leave),
             (20, self._fall_silent),
             (12, self._come_back),
-            (20, self.life.compute),
+            (20, self._compute),
             (25, self._heartbeats),
             (15, self._subscribe),
             (8, self._unsubscribe),
@@ -179,6 +179,9 @@ class Simulation:
                 self.life.happen(Heartbeat(name))
 
     # Work.
+
+    def _compute(self) -> None:
+        self.life.late.compute(self.life.group)
 
     def _poll(self) -> None:
         if name := self._client():

@@ -11,7 +11,7 @@ from log_tables.limits import LOG_RETENTION_MS
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
 from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.record import Record, input_batch, to_records
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.segments.segment import SegmentLimits, describe, encode, read
 from log_tables.store.store import Store
 from log_tables.table.commit import Add, Commit, Txn, file_metrics

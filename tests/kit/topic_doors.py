@@ -24,7 +24,7 @@ from coordinator.access.audit import Audit
 from lakelog.cli import app
 from log_tables.cluster.access_record import Quota, quota_record
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.config import SETTINGS
+from log_tables.cluster.topic_settings import SETTINGS
 from tests.kit.kafka_asking import asker
 from tests.kit.kafka_served import KafkaServed, kafka_served
 from tests.kit.kafka_topic_requests import MADE_UNASKED, TOO_MANY, requests

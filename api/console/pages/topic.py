@@ -20,8 +20,8 @@ from api.requests.access import Asked
 from api.requests.route_gateway import gateway
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.config import SETTINGS as TOPIC_SETTINGS
 from log_tables.cluster.setting import Setting
+from log_tables.cluster.topic_settings import SETTINGS as TOPIC_SETTINGS
 from log_tables.columns.column_type import ddl
 from log_tables.columns.declaration import Column
 from log_tables.limits import TOPIC_NAME_MAX_CHARS

@@ -21,7 +21,8 @@ from api.topic_changes import plan_creation, plan_growth
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.cluster.admin.topic_admin import check_alteration
-from log_tables.cluster.config import SETTINGS, TopicConfig
+from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.topic_settings import SETTINGS
 from log_tables.errors import InvalidArgument, LakelogError, OffsetOutOfRange, UnknownPartition
 from log_tables.limits import PARTITIONS_MAX
 from log_tables.units import plain

@@ -24,8 +24,9 @@ from api.kafka.topics.group_configs import GROUP, alter_groups
 from api.topic_changes import with_readable_source
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.topic_admin import change_config, check_change
-from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.setting import Columns, ListSetting
+from log_tables.cluster.topic_settings import KAFKA_SETTINGS
 from log_tables.errors import InvalidConfig, LakelogError
 
 _TRUTHS = {"false", "true"}

@@ -26,9 +26,10 @@ from api.kafka.topics.group_configs import GROUP, GroupSetting, group_settings, 
 from coordinator.groups.state.group import Group
 from ingest.settings import Settings
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.cluster.setting import WITHOUT_EFFECT, Columns, ListSetting, Ratio, Setting
+from log_tables.cluster.topic_settings import KAFKA_SETTINGS
 from log_tables.errors import AuthorizationFailed, BufferFull, LakelogError, UnknownTopic
 from log_tables.limits import KAFKA_RESOURCES_MAX, KIB
 

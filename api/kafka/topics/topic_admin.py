@@ -31,7 +31,8 @@ from api.kafka.topics.config_changes import plain_configs
 from api.kafka.topics.configs import ConfigSource
 from api.topic_changes import add_partitions, create_topic, delete_topic, plan_creation, plan_growth
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.config import KAFKA_SETTINGS, TopicConfig
+from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.topic_settings import KAFKA_SETTINGS
 from log_tables.errors import InvalidArgument, LakelogError
 from log_tables.limits import PARTITIONS_MAX
 

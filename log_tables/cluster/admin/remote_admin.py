@@ -4,9 +4,10 @@ import os
 from contextlib import suppress
 
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.config import COMPACT, TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.root_location import RootLocation, check_finished, locate, note_location
 from log_tables.cluster.topic import Topic
+from log_tables.cluster.topic_settings import COMPACT
 from log_tables.errors import CorruptLog, InvalidArgument, InvalidConfig, StoreUnavailable
 from log_tables.layout import PROPERTY_REMOTE_ROOT, REMOTE_OWNER, partition_directory
 from log_tables.partition.remote import RemoteRoot, check_reaches

@@ -17,10 +17,11 @@ from msgspec.structs import replace
 
 from log_tables.cluster.admin.remote_admin import check_remote_root, check_untiered, make_remote_tables
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.config import SETTINGS, TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import Topic, check_writable
+from log_tables.cluster.topic_settings import SETTINGS
 from log_tables.columns.declaration import Declaration, check_count, parse
 from log_tables.counts import counted
 from log_tables.errors import (

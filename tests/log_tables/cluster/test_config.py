@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from log_tables.cluster.config import KAFKA_SETTINGS, SETTINGS, TopicConfig
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.setting import WITHOUT_EFFECT
+from log_tables.cluster.topic_settings import KAFKA_SETTINGS, SETTINGS
 from log_tables.errors import InvalidConfig
 from log_tables.limits import RECORD_HARD_MAX_BYTES, RECORD_MAX_BYTES
 from log_tables.partition.reader import PartitionConfig

@@ -32,7 +32,7 @@ from log_tables.errors import CorruptLog, NotFound
 from log_tables.layout import CREDENTIALS, CREDENTIALS_DIRECTORY, commit_path
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.store.store import Store, open_store
 from log_tables.testing import ClockedStore, Crash, Fault, FaultyStore, crash_after, crash_before
 from tests.kit.failures import before

@@ -8,7 +8,7 @@ from log_tables.clock import ManualClock
 from log_tables.errors import NotLeader
 from log_tables.layout import PROPERTY_FILE_RETENTION
 from log_tables.partition.partition import Partition
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.segments import rewrite
 from log_tables.store.store import Store
 from log_tables.table.commit import read_commit

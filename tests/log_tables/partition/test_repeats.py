@@ -18,7 +18,7 @@ from log_tables.limits import (
 from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.partition.reader import PartitionConfig
 from log_tables.partition.sequencer import brief_producer_id, client_producer_id
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info

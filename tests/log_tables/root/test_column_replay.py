@@ -14,7 +14,7 @@ from log_tables.columns.declaration import NOTHING, parse
 from log_tables.layout import VALUE_ERROR
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.store.store import open_store
 from log_tables.table.snapshot import Segment, pack_stats
 from tests.kit.partitions import append, new_partition

@@ -29,7 +29,8 @@ from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.partition.partition import AppendRequest, Partition, ProducerStamp
 from log_tables.record import Record, input_batch
 from log_tables.root.fold_replay import check_fold
-from log_tables.root.fsck import check, check_partition
+from log_tables.root.fsck import check
+from log_tables.root.table_check import check_partition
 from tests.kit.harmless import TABLES
 from tests.kit.healthy_root import ACL, COMPACTED, GROUP, HERE, HealthyRoot
 from tests.kit.mutations import Mutation, Name, of_another_type, of_checkpoint, of_commit

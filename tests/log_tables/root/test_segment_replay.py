@@ -17,7 +17,8 @@ from log_tables.layout import HEADERS, KEY, VALUE
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.copy import copy_root
-from log_tables.root.fsck import check, check_partition
+from log_tables.root.fsck import check
+from log_tables.root.table_check import check_partition
 from log_tables.segments import rewrite
 from log_tables.segments import segment as segments
 from log_tables.segments.digest import file_digest

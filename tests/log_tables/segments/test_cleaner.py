@@ -13,7 +13,7 @@ from log_tables.layout import TXN_CLEANED, TXN_HIGH_WATERMARK
 from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN, REPLAY_SEGMENT_RECORDS
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, binary_array, input_batch, timestamp_text, with_offsets
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.segments import rewrite
 from log_tables.segments.cleaner import Cleaning, cleanable, groups, is_dirty, latest_offsets, survivors
 from log_tables.store.store import Store, open_store

@@ -14,7 +14,7 @@ from log_tables.errors import LakelogError
 from log_tables.layout import commit_path
 from log_tables.limits import DELETE_HORIZON_STEPS, DIRTY_RECORDS_MIN
 from log_tables.partition.partition import Partition
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.segments import rewrite
 from log_tables.segments.cleaner import Cleaning
 from log_tables.store.store import Store, open_store

@@ -13,7 +13,7 @@ from log_tables.errors import CorruptLog, CorruptSegment, InvalidArgument
 from log_tables.limits import KIB, MIB
 from log_tables.partition.partition import Partition, ProducerStamp
 from log_tables.record import RECORD_SCHEMA
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.segments import rewrite
 from log_tables.segments import segment as segments
 from log_tables.segments.segment import COMPRESSIONS, SegmentLimits

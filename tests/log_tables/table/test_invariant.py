@@ -24,7 +24,7 @@ from log_tables.layout import (
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.partition.partition import Partition
 from log_tables.record import RECORD_SCHEMA
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.store.store import Store, open_store
 from log_tables.table import invariant
 from log_tables.table.commit import ENGINE, Add, Commit, CommitInfo, Metadata, Protocol, Txn

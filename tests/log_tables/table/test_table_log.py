@@ -11,7 +11,7 @@ from log_tables.errors import NotLeader, OutcomeUnknown
 from log_tables.layout import checkpoint_path, commit_path, commit_version, last_checkpoint_path
 from log_tables.limits import LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
 from log_tables.partition.partition import Partition
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.store.store import Store, open_store
 from log_tables.table.table import Table
 from log_tables.testing import Fault, FaultyStore, ManualClock

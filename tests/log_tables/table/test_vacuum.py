@@ -23,7 +23,7 @@ from log_tables.limits import (
     REPLACED_FILE_RETENTION_MS,
     VACUUM_MARK_AGE_MS,
 )
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.store.store import open_store
 from log_tables.table.commit import read_commit

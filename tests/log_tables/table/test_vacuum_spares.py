@@ -15,7 +15,7 @@ from log_tables.limits import (
 )
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.partition.reader import PartitionReader
-from log_tables.root.fsck import check_partition
+from log_tables.root.table_check import check_partition
 from log_tables.segments.rewrite import commit_compaction, commit_merge
 from log_tables.segments.segment_cache import SegmentCache
 from log_tables.table.table import Table

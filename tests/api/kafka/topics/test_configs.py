@@ -22,8 +22,8 @@ from api.kafka.topics.configs import (
     broker_settings,
 )
 from ingest.settings import Settings
-from log_tables.cluster.config import KAFKA_SETTINGS
 from log_tables.cluster.setting import WITHOUT_EFFECT
+from log_tables.cluster.topic_settings import KAFKA_SETTINGS
 from tests.kit.kafka import KafkaGateway
 from tests.kit.kafka_asking import Asker
 

@@ -25,7 +25,7 @@ from api.kafka.protocol.messages.topics import (
     DeleteTopicState,
 )
 from api.kafka.topics.configs import ConfigSource
-from log_tables.cluster.config import KAFKA_SETTINGS
+from log_tables.cluster.topic_settings import KAFKA_SETTINGS
 from log_tables.limits import PARTITIONS_MAX
 from tests.kit.kafka import KafkaGateway, kafka_gateway
 from tests.kit.kafka_asking import Asker, asker
