@@ -56,8 +56,16 @@ QUERY = {
     "timeout": "0",
     "timestamp": "0",
 }
-NOT_SENT = {"forget", "generation"}
-"""Of a query or a body: what has to fit something that was answered before."""
+NOT_SENT = {
+    "forget",
+    "generation",
+    "schema",
+    "schema_id",
+    "schema_version",
+    "subject",
+    "subject_name_strategy",
+}
+"""Of a query or a body: what has to fit something that was answered before, or the BODY's `type`."""
 
 BODY: dict[str, Any] = {
     "configs": [],
@@ -65,6 +73,8 @@ BODY: dict[str, Any] = {
     "digest": "0" * 32,
     "id": "e",
     "key": "AAAA",
+    "key_schema": None,
+    "key_schema_id": 17,
     "length": 1,
     "metadata": "m",
     "name": "compression.type",
@@ -81,6 +91,8 @@ BODY: dict[str, Any] = {
     "topic_id": "t",
     "type": "STRING",
     "value": "zstd",
+    "value_schema": None,
+    "value_schema_id": 17,
 }
 """What a field holds that has no fields of its own; one that is text in several formats is base64, too."""
 

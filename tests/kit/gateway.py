@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ingest.settings import SECRET
 from log_tables.clock import SystemClock
 from log_tables.layout import partition_directory, topic_directory
 from log_tables.partition.partition import Partition
@@ -90,21 +91,22 @@ def _named(configs: dict[str, str]) -> list[dict[str, str]]:
 def start_gateway(data: str | Path, *flags: str, **settings: object) -> RunningGateway:
     """Start `lakelog serve` on a free port and wait until it says that it is ready.
 
-    `flags` go to the command line, `settings` are set by `--set`; `schema_registries`, which may hold a
-    secret and so has no flag, by its variable. Where these have empty
-    `authentication_methods`, it authenticates nobody in a secured run either.
+    `flags` go to the command line, `settings` are set by `--set`; those that may hold a secret, and so have
+    no flag, by their variables. Where these have empty `authentication_methods`, it authenticates nobody in
+    a secured run either.
     """
     own = "authentication_methods" in settings
     secured = {} if own else settings_of(data, settings.get("store_options", "{}"))
     if own and not settings["authentication_methods"]:
         settings = {name: value for name, value in settings.items() if name != "authentication_methods"}
     settings = {"leader_timeout_ms": LEADER_TIMEOUT_MS, **secured, **settings}
-    registries = str(settings.pop("schema_registries", "{}"))
+    without_flag = settings.keys() & {*SECRET} - {"store_options"}
+    by_variable = {name: settings.pop(name) for name in sorted(without_flag)}
     pairs = (part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
     others = {name: value for name, value in os.environ.items() if not name.startswith("LAKELOG_")}
     words = ["serve", "--data", str(data), "--port", "0", *flags, *pairs]
-    own_variables = {"PYTHONFAULTHANDLER": "1", "LAKELOG_SCHEMA_REGISTRIES": registries}
-    process = ForkedLakelog(words, {**others, **own_variables})
+    own_variables = {f"LAKELOG_{name.upper()}": str(value) for name, value in by_variable.items()}
+    process = ForkedLakelog(words, {**others, **own_variables, "PYTHONFAULTHANDLER": "1"})
     late = Timer(WAIT_S, process.send_signal, [signal.SIGABRT])
     late.start()
     ready = process.stdout.readline()
