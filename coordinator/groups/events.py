@@ -260,8 +260,12 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Aimed:
-    """The target that was due is computed, of the group after so many `changes`."""
+    """The target that was due at `due_ms` is computed, of the group after so many `changes`.
 
+    It takes both to know the group again: one that is deleted and made anew counts from 0.
+    """
+
+    due_ms: float
     changes: int
     target: Mapping[str, frozenset[TopicPartition]]
 

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 
-from coordinator.groups.events import Aimed, Event, TopicsChanged, TopicState
+from coordinator.groups.events import Event, TopicsChanged, TopicState
 from coordinator.groups.state.group import Group
-from coordinator.groups.state.target import is_wide, targeted
+from coordinator.groups.state.target import aim, is_wide
 from coordinator.groups.topic_filter import Follower, TopicFilter, resolved
 from ingest.pending_tasks import PendingTasks
 from log_tables.clock import Clock
@@ -37,42 +37,50 @@ class LateWork:
         """`group` is one of the shard's `groups`, or an empty one; `apply` raises NotLeader."""
         self._group, self._groups, self._apply, self._clock = group, groups, apply, clock
         self._tasks = PendingTasks()
-        self._aiming: set[str] = set()
+        self._aiming: dict[str, asyncio.TimerHandle | None] = {}  # None: a thread computes
         self._topics: Mapping[str, TopicState] = {}
         self._readable: TopicFilter | None = None
         self._matches: dict[Follower, frozenset[str]] = {}
         self._unmatched: dict[Follower, None] = {}
+        self._is_matching = self._has_ended = False
+
+    def end(self) -> None:
+        """Begin nothing any more. What a thread does is left to end."""
+        self._has_ended = True
+        for timer in self._aiming.values():
+            if timer is not None:
+                timer.cancel()
+        self._unmatched = {}
 
     # Targets.
 
     def note(self, group: Group) -> None:
         """Have the target of `group` computed when it is due."""
         # While its expressions are not known, it is: the group hears of them, and is noted again.
-        if group.due_ms is None or group.id in self._aiming or not group.is_resolved:
+        if group.due_ms is None or group.id in self._aiming or not group.is_resolved or self._has_ended:
             return
-        self._aiming.add(group.id)
         wait_s = max(0.0, group.due_ms - self._clock.monotonic() * 1_000) / 1_000
-        asyncio.get_running_loop().call_later(wait_s, self._aim, group.id)
+        self._aiming[group.id] = asyncio.get_running_loop().call_later(wait_s, self._aim, group.id)
 
     def _aim(self, group_id: str) -> None:
-        self._aiming.discard(group_id)
+        del self._aiming[group_id]
         group = self._group(group_id)
         if group.due_ms is None:
             return
         if self._clock.monotonic() * 1_000 < group.due_ms or not group.is_resolved:
             self.note(group)
         elif is_wide(group):
-            self._aiming.add(group_id)
+            self._aiming[group_id] = None
             self._tasks.start(self._aim_in_thread(group))
         else:
-            self._tell(group_id, Aimed(group.changes, targeted(group)))
+            self._tell(group_id, aim(group))
 
     async def _aim_in_thread(self, group: Group) -> None:
         try:
-            target = await asyncio.get_running_loop().run_in_executor(computing, targeted, group)
+            event = await asyncio.get_running_loop().run_in_executor(computing, aim, group)
         finally:
-            self._aiming.discard(group.id)
-        self._tell(group.id, Aimed(group.changes, target))
+            del self._aiming[group.id]
+        self._tell(group.id, event)
 
     # Expressions.
 
@@ -88,16 +96,21 @@ class LateWork:
         """
         group = self._apply(group_id, self._changed())
         unmatched = group.followers - self._matches.keys()
-        if unmatched:
-            is_idle = not self._unmatched
-            self._unmatched |= dict.fromkeys(unmatched)
-            if is_idle:
-                self._tasks.start(self._match())
+        self._unmatched |= dict.fromkeys(unmatched)
+        if self._unmatched and not self._is_matching:
+            self._is_matching = True
+            self._tasks.start(self._match())
 
     def _changed(self) -> TopicsChanged:
         return TopicsChanged(self._topics, self._readable, self._clock.now_ms(), self._matches)
 
     async def _match(self) -> None:
+        try:
+            await self._match_all()
+        finally:
+            self._is_matching = False
+
+    async def _match_all(self) -> None:
         while self._unmatched:
             some, topics, readable = [*islice(self._unmatched, MATCHED_AT_ONCE)], self._topics, self._readable
             known = [*self._matches.values()]

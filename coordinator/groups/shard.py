@@ -55,10 +55,6 @@ _log = logging.getLogger(__name__)
 _UNBOUNDED = ClassicLimits()
 
 
-MATCHED_AT_ONCE = 8
-"""Expressions that are looked at in one go, before their groups hear of them."""
-
-
 class Shard:
     """Used on the event loop, but for `read`."""
 
@@ -226,6 +222,14 @@ class Shard:
     def release(self) -> None:
         """End the requests that are held, as another gateway coordinates the groups, or none does."""
         self._pending.fail_all()
+
+    def end(self) -> None:
+        """End what waits here, and begin nothing any more: the groups are another shard's, or the process
+        ends.
+        """
+        self._late.end()
+        self.wake()
+        self.release()
 
     def _keep(self, before: Group, after: Group, records: Records, is_quiet: bool = False) -> None:
         """`is_quiet`: nothing is due earlier than it was."""

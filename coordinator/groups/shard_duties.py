@@ -80,6 +80,8 @@ class ShardDuties:
         await self._ticking.close()
         await self._adopting.close()
         await self._tasks.cancel()
+        for shard in self._shards:
+            shard.end()
 
     async def _before_hand_over(self, topic: Topic, partition: int) -> None:
         """Before another gateway takes over, note the positions of members, so that no record comes twice."""

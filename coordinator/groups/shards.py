@@ -81,14 +81,15 @@ class Shards:
         """Forget a shard that another gateway has taken over; what waits there ends."""
         if self._shards.get(partition) is shard:
             del self._shards[partition]
-            _end(shard)
+            shard.end()
 
     def wake(self) -> None:
         """Wake every poll that waits, so that it checks whether it still should. Requests to classic groups
         that are held end.
         """
         for shard in self._shards.values():
-            _end(shard)
+            shard.wake()
+            shard.release()
 
     async def refresh_topics(self) -> None:
         """Refresh the topics, and apply them to the groups.
@@ -120,7 +121,7 @@ class Shards:
         before, self._shards[partition] = self._shards.get(partition), shard
         self._transactions.recover(shard)
         if before is not None:
-            _end(before)
+            before.end()
         return shard
 
 
@@ -131,8 +132,3 @@ async def follow_on(shard: Shard) -> None:
         while more:
             await asyncio.sleep(0)
             more = shard.follow_on()
-
-
-def _end(shard: Shard) -> None:
-    shard.wake()
-    shard.release()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from coordinator.groups.events import Aimed
 from coordinator.groups.state.group import Group
-from coordinator.groups.state.target import targeted
+from coordinator.groups.state.target import aim
 
 
 @dataclass
@@ -16,11 +16,11 @@ class LateTarget:
     def compute(self, group: Group) -> None:
         """Compute the target of `group`, if one is due."""
         if group.due_ms is not None:
-            self.computed = Aimed(group.changes, targeted(group))
+            self.computed = aim(group)
 
     def take(self, group: Group, now_ms: float) -> Aimed | None:
         """What `group` hears of now: what was computed some steps before, or what is due."""
         computed, self.computed = self.computed, None
         if computed is None and group.due_ms is not None and group.due_ms <= now_ms:
-            return Aimed(group.changes, targeted(group))
+            return aim(group)
         return computed

@@ -3,11 +3,11 @@
 It is set for all members at once. Whenever members, subscriptions or topics change it is *due*: computed at
 once where the last one is old enough, else when it is (KIP-1263). So a thousand members that join together
 cost some computations and not a thousand. Until then the old target holds, as far as it still can, and a
-member that is new to it keeps what it has. An instance of the HTTP API never waits for it: the answer to its
-subscription is the only one that it has before it reads.
+member that is new to it keeps what it has. When an instance of the HTTP API subscribes or goes, it is
+computed at once: the answer is the only one before the next polls, which are to go by it.
 
-One that takes more than a few ms is never computed in a step of the group: whoever applies the steps computes
-it in a thread, as a group is a value, and tells the group (`Aimed`).
+One that takes more than a few ms is never computed in a step of the group, whoever asks: whoever applies the
+steps computes it in a thread, as a group is a value, and tells the group (`Aimed`).
 """
 
 import math
@@ -53,6 +53,12 @@ def targeted(group: Group) -> Assignment:
     return STRATEGIES[group.strategy](subscriptions, counts, owned) if members else {}
 
 
+def aim(group: Group) -> Aimed:
+    """The event by which `group`, whose target is due, hears of it. It takes as long as `targeted`."""
+    assert group.due_ms is not None
+    return Aimed(group.due_ms, group.changes, targeted(group))
+
+
 def _counts(group: Group, subscriptions: Collection[frozenset[str]]) -> dict[str, int]:
     chosen = frozenset[str]().union(*subscriptions) & group.topics.keys()
     return {name: group.topics[name].partitions for name in chosen}
@@ -68,17 +74,24 @@ def rebalanced(before: Group, group: Group, changed: Collection[str], now_ms: fl
     if group.due_ms is not None:
         due_ms = min(due_ms, group.due_ms)
     group = replace(group, due_ms=due_ms, changes=group.changes + 1)
-    asked = due_ms <= now_ms or any(group.members[name].kafka is None for name in changed)
+    asked = due_ms <= now_ms or _is_by_instance(before, group, changed)
     if not sharing(group) or (asked and group.is_resolved and not is_wide(group)):
         return _set(_fresh(group, now_ms), targeted(group), changed, group.aimed_ms)
     return _set(group, narrowed(group, group.target, before), changed, group.aimed_ms)
+
+
+def _is_by_instance(before: Group, group: Group, changed: Collection[str]) -> bool:
+    """Whether an instance of the HTTP API is among the members that have changed or have gone."""
+    gone = before.members.keys() - group.members.keys()
+    found = [group.members[name] for name in changed] + [before.members[name] for name in gone]
+    return any(member.kafka is None for member in found)
 
 
 def aimed(group: Group, event: Aimed, now_ms: float) -> tuple[Group, Records]:
     """`group` with a target that was computed of it. It is due again if the group has changed since."""
     if group.due_ms is None:
         return group, []
-    if event.changes == group.changes:
+    if (event.due_ms, event.changes) == (group.due_ms, group.changes):
         return _set(_fresh(group, now_ms), event.target, (), group.aimed_ms)
     after = replace(_fresh(group, now_ms), due_ms=now_ms + group.assignment_interval_ms)
     return _set(after, narrowed(group, event.target, None), (), group.aimed_ms)

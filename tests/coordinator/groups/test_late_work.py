@@ -107,6 +107,49 @@ def test_expressions_are_looked_at_while_others_are_served(tmp_path: Path) -> No
     run(tmp_path, scenario)
 
 
+def test_one_thread_looks_at_expressions_however_often_topics_come(tmp_path: Path) -> None:
+    async def scenario(gateway: Gateway) -> None:
+        asked, goes_on = ThreadEvent(), ThreadEvent()
+        within: list[str] = []
+        at_once: list[int] = []
+
+        def reads(_context: RequestContext, name: str) -> bool:
+            within.append(name)
+            at_once.append(len(within))
+            asked.set()
+            assert goes_on.wait(60)
+            within.remove(name)
+            return True
+
+        await beat(gateway, "g", "a", topics=None, pattern="[a-z]+")
+        shard, topics = await shard_of(gateway, "g"), dict(LARGE)
+        for name in ("u", "v", "w"):
+            topics |= {name: TopicState(f"id-{name}", 1)}
+            shard.follow({**topics}, TopicFilter(reads))
+            shard.group("g")
+            await until(asked.is_set, "a thread looks")
+            await beat(gateway, "other", "a")
+        goes_on.set()
+        await until(lambda: shard.group("g").subscribed_topics == topics.keys(), "it follows all")
+        assert {*at_once} == {1}
+
+    run(tmp_path, scenario)
+
+
+def test_a_shard_that_has_ended_computes_nothing_any_more(tmp_path: Path) -> None:
+    async def scenario(gateway: Gateway) -> None:
+        await beat(gateway, "g", "a")
+        shard = await shard_of(gateway, "g")
+        shard.follow(LARGE)
+        shard.end()
+        assert shard.group("g").due_ms is not None
+        await beat(gateway, "other", "a")
+        await asyncio.wrap_future(computing.submit(int))
+        assert shard.group("g").due_ms is not None
+
+    run(tmp_path, scenario, group_consumer_assignment_interval_ms=0)
+
+
 def test_members_of_every_kind_fill_a_group(tmp_path: Path) -> None:
     async def scenario(gateway: Gateway) -> None:
         classic = JoinGroup(

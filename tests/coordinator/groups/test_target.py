@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from coordinator.groups.events import (
     LEAVES,
-    Aimed,
     Configure,
+    Delete,
     Join,
+    Leave,
     Subscribe,
     TopicsChanged,
     TopicState,
@@ -14,7 +15,7 @@ from coordinator.groups.events import (
 from coordinator.groups.state.group import ASSIGNMENT_INTERVAL_MS
 from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.step import step
-from coordinator.groups.state.target import is_wide, targeted
+from coordinator.groups.state.target import aim, is_wide
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.limits import TARGET_AT_ONCE
 from tests.kit.driven_consumers import DrivenConsumers
@@ -31,10 +32,6 @@ def driven(topics: dict[str, TopicState] = FOUR) -> DrivenConsumers:
     return group
 
 
-def aimed(group: DrivenConsumers) -> Aimed:
-    return Aimed(group.group.changes, targeted(group.group))
-
-
 def test_members_that_come_soon_after_another_are_given_partitions_together() -> None:
     group = driven()
     assert group.join_client("a") == at(0, 1, 2, 3)
@@ -47,12 +44,13 @@ def test_members_that_come_soon_after_another_are_given_partitions_together() ->
     assert group.group.assignment_epoch < group.group.generation
     assert group.beat("a") is None
     group.now_ms = INTERVAL_MS
-    group.happen(aimed(group))
+    computed = aim(group.group)
+    group.happen(computed)
     assert group.group.consumer_state == "Reconciling"
     assert group.group.assignment_epoch == group.group.generation
     group.follow()
     assert [len(group.owned(name)) for name in "abcd"] == [1, 1, 1, 1]
-    assert group.happen(aimed(group)) == [], "nothing is due"
+    assert group.happen(computed) == [], "nothing is due"
 
 
 def test_a_change_some_time_after_the_last_is_followed_at_once() -> None:
@@ -92,7 +90,7 @@ def test_the_target_of_a_large_group_is_never_computed_in_a_step() -> None:
     assert group.join_client("a") == at()
     assert is_wide(group.group)
     assert group.group.due_ms == 0
-    group.happen(aimed(group))
+    group.happen(aim(group.group))
     assert len(group.beat("a") or ()) == TARGET_AT_ONCE
     found, _ = step(restore(group.records, 0)["g"], TopicsChanged(MANY), 0)
     assert found.due_ms is not None
@@ -102,18 +100,18 @@ def test_the_target_of_a_large_group_is_never_computed_in_a_step() -> None:
 def test_a_target_that_comes_late_holds_as_far_as_it_can() -> None:
     group = driven(MANY)
     group.join_client("a")
-    group.happen(aimed(group))
+    group.happen(aim(group.group))
     group.beat("a")
     group.now_ms = INTERVAL_MS
     group.join_client("b")
-    late = aimed(group)
+    late = aim(group.group)
     group.join_client("c")
     group.beat("b", LEAVES)
     group.happen(late)
     assert group.group.target.keys() == {"a", "c"}
     assert group.group.target["a"] == late.target["a"]
     assert group.group.due_ms == 2 * INTERVAL_MS
-    group.happen(aimed(group))
+    group.happen(aim(group.group))
     assert [len(group.group.target[name]) for name in "ac"] == [TARGET_AT_ONCE // 2] * 2
 
 
@@ -134,3 +132,20 @@ def test_an_instance_of_http_never_waits_for_a_target() -> None:
     group.happen(Subscribe("i", frozenset({"t"})))
     assert group.group.due_ms is None
     assert len(group.group.target["i"]) == 2
+    group.happen(Leave("i"))
+    assert (group.group.target, group.group.due_ms) == ({"a": at(0, 1, 2, 3)}, None)
+
+
+def test_a_target_of_a_group_that_is_deleted_meanwhile_is_not_that_of_the_next_one() -> None:
+    group = driven(MANY)
+    group.join_client("a")
+    late = aim(group.group)
+    group.now_ms = 1
+    group.happen(Delete(force=True))
+    group.happen(TopicsChanged(MANY))
+    group.join_client("b")
+    assert group.group.changes == late.changes
+    group.happen(late)
+    assert group.group.due_ms is not None, "its own is still to be computed"
+    group.happen(aim(group.group))
+    assert len(group.group.target["b"]) == TARGET_AT_ONCE
