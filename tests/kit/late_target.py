@@ -9,7 +9,7 @@ from coordinator.groups.state.target import aim
 
 @dataclass
 class LateTarget:
-    """What was computed of a group that has not heard of it yet."""
+    """Keeps a target that was computed of a group which has not heard of it yet."""
 
     computed: Aimed | None = None
 
@@ -19,7 +19,7 @@ class LateTarget:
             self.computed = aim(group)
 
     def take(self, group: Group, now_ms: float) -> Aimed | None:
-        """What `group` hears of now: what was computed some steps before, or what is due."""
+        """The event that `group` hears of now: computed some steps before, or due."""
         computed, self.computed = self.computed, None
         if computed is None and group.due_ms is not None and group.due_ms <= now_ms:
             return aim(group)

@@ -1,4 +1,4 @@
-"""What is too much for a step of a group: it is done in a thread, and others are served meanwhile."""
+"""Late work of groups: it is too much for a step, so a thread does it while others are served."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
