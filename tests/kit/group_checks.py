@@ -107,8 +107,10 @@ def sharing(group: Group) -> list[Member]:
     return [m for m in group.members.values() if m.subscribed and not m.dormant]
 
 
-def check_target(group: Group) -> None:
-    """Assert that the target gives out every partition, evenly, and with as few moves as possible."""
+def check_target(group: Group, of: Group | None = None) -> None:
+    """Assert that the target gives out every partition, evenly, and with as few moves as possible from what
+    members owned in `of`, the group that it was computed of: the same one if that is None.
+    """
     members = sharing(group)
     subscriptions = {m.id: group.subscription(m) for m in members}
     counts: Mapping[str, int] = {name: topic.partitions for name, topic in group.topics.items()}
@@ -119,7 +121,7 @@ def check_target(group: Group) -> None:
         assert {at.topic for at in group.target[member.id]} <= subscriptions[member.id]
     if group.strategy == "sticky" and members:
         target = {m.id: group.target[m.id] for m in members}
-        owned = {m.id: m.owned for m in members}
+        owned = {m.id: (of or group).members[m.id].owned for m in members}
         assert is_fair(target, subscriptions)
         if len({*subscriptions.values()}) == 1:
             # What it owns of what is wanted no more goes to nobody.

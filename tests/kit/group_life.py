@@ -237,12 +237,13 @@ class Life:
 
     def aim(self) -> None:
         """The group hears of a target that was computed some steps before, or is computed when it is due."""
-        aimed, changes = self.late.take(self.group, self.now_ms), self.group.changes
-        if aimed is not None:
+        found, before = self.late.take(self.group, self.now_ms), self.group
+        if found is not None:
+            aimed, of = found
             self.happen(aimed, heard=False)
-            if aimed.changes == changes:
+            if (aimed.due_ms, aimed.changes) == (before.due_ms, before.changes):
                 assert self.group.due_ms is None
-                check_target(self.group)
+                check_target(self.group, of)
 
     def tick(self, ms: int) -> None:
         """Let `ms` pass, and the coordinator look."""

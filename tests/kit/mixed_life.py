@@ -132,9 +132,9 @@ class MixedLife:
 
     def pass_ms(self, milliseconds: float) -> None:
         self.now_ms += milliseconds
-        aimed = self.late.take(self.group, self.now_ms)
-        if aimed is not None:
-            self._apply(aimed)
+        found = self.late.take(self.group, self.now_ms)
+        if found is not None:
+            self._apply(found[0])
             assert self.group.due_ms is None or self.group.due_ms > self.now_ms
         self._apply(Tick(int(self.now_ms)))
         self._apply(ClassicTick())
