@@ -15,15 +15,13 @@ import pyarrow as pa
 
 from log_tables.limits import SCHEMA_FIELDS_MAX, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.schemas.avro import Type, parsed
+from log_tables.schemas.places import SLACK, Places
 from log_tables.schemas.schema import InvalidSchema, Schema
 
 Steps = tuple[str, ...]
 
-_MORE = 0x80
-_VARINT_BYTES = 10
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _ASCII_LAST = 0x7F
-_SLACK = 16
 
 
 @dataclass(slots=True)
@@ -37,58 +35,7 @@ class Raw:
     symbols: Sequence[str] = ()
 
 
-@dataclass(slots=True)
-class _Values:
-    """Where each of many values is read at in `data`, where it ends, and which are none of the schema."""
-
-    data: np.ndarray
-    at: np.ndarray
-    ends: np.ndarray
-    bad: np.ndarray
-
-    def bytes_at(self) -> np.ndarray:
-        """The next byte of each."""
-        found: np.ndarray = self.data[self.at]
-        self.at = self.at + 1
-        return found
-
-    def varints(self) -> np.ndarray:
-        """The next number of each."""
-        byte = self.bytes_at()
-        found = (byte & 0x7F).astype(np.uint64)
-        left = np.flatnonzero(byte >= _MORE)
-        for shift in range(7, 7 * _VARINT_BYTES, 7):
-            if not len(left):
-                break
-            byte = self.data[self.at[left]]
-            self.at[left] += 1
-            if shift == 7 * (_VARINT_BYTES - 1):
-                self.bad[left[byte > 1]] = True
-            found[left] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-            left = left[byte >= _MORE]
-        self._stop()
-        return (found >> np.uint64(1)).astype(np.int64) ^ -(found & np.uint64(1)).astype(np.int64)
-
-    def skip(self, sizes: np.ndarray | int) -> np.ndarray:
-        """Go on by so many bytes; gives where they begin."""
-        begins = self.at
-        room = self.ends - begins
-        wrong = (room < sizes) | (np.asarray(sizes) < 0)
-        if wrong.any():
-            self.bad |= wrong
-            sizes = np.where(wrong, 0, sizes)
-        self.at = begins + sizes
-        return begins
-
-    def _stop(self) -> None:
-        """Leave the values at their ends that were read beyond."""
-        beyond = self.at > self.ends
-        if beyond.any():
-            self.bad |= beyond
-            self.at = np.minimum(self.at, self.ends)
-
-
-Walk = Callable[[_Values], dict[Steps, Raw]]
+Walk = Callable[[Places], dict[Steps, Raw]]
 """Reads a type of many values: the fields in it that are wanted, by the steps that lead to them."""
 
 
@@ -107,8 +54,8 @@ def columns_of(
     walk = _walk(schema, frozenset(wanted))
     if walk is None:
         return None
-    padded = np.concatenate([data, np.zeros(_SLACK, np.uint8)])
-    values = _Values(padded, begins.astype(np.int64), ends.astype(np.int64), np.zeros(len(begins), bool))
+    padded = np.concatenate([data, np.zeros(SLACK, np.uint8)])
+    values = Places(padded, begins.astype(np.int64), ends.astype(np.int64), np.zeros(len(begins), bool))
     found = walk(values)
     values.bad |= values.at != values.ends
     columns = {}
@@ -171,7 +118,7 @@ class _Compiler:
             fields.append((each["name"], self.walk(each["type"], own)))
         self._open.pop()
 
-        def walk(values: _Values) -> dict[Steps, Raw]:
+        def walk(values: Places) -> dict[Steps, Raw]:
             found: dict[Steps, Raw] = {}
             for name, inner in fields:
                 found.update({(name, *steps): raw for steps, raw in inner(values).items()})
@@ -185,13 +132,13 @@ class _Compiler:
             raise _NotPlain
         inner, branch = self.walk(others[0], wanted), kinds.index(others[0])
 
-        def walk(values: _Values) -> dict[Steps, Raw]:
+        def walk(values: Places) -> dict[Steps, Raw]:
             chosen = values.varints()
             values.bad |= (chosen < 0) | (chosen > 1)
             rows = np.flatnonzero((chosen == branch) & ~values.bad)
             if len(rows) == len(chosen):
                 return inner(values)
-            part = _Values(values.data, values.at[rows], values.ends[rows], np.zeros(len(rows), bool))
+            part = Places(values.data, values.at[rows], values.ends[rows], np.zeros(len(rows), bool))
             found = inner(part)
             values.at[rows] = part.at
             values.bad[rows] |= part.bad
@@ -226,7 +173,7 @@ def _leaf(name: str, logical: str, kind: Mapping[str, Any], wanted: bool) -> Wal
         raise _NotPlain
     symbols = tuple(kind.get("symbols", ()))
 
-    def walk(values: _Values) -> dict[Steps, Raw]:
+    def walk(values: Places) -> dict[Steps, Raw]:
         found = read(values)
         if name == "enum":
             wrong = (found.data < 0) | (found.data >= len(symbols))
@@ -238,42 +185,33 @@ def _leaf(name: str, logical: str, kind: Mapping[str, Any], wanted: bool) -> Wal
     return walk
 
 
-def _number(values: _Values) -> Raw:
+def _number(values: Places) -> Raw:
     return Raw("long", values.varints())
 
 
-def _bytes(values: _Values) -> Raw:
+def _bytes(values: Places) -> Raw:
     sizes = values.varints()
-    begins = values.skip(sizes)
-    return Raw("bytes", begins, np.where(values.bad, 0, sizes))
+    return Raw("bytes", values.skip(sizes), sizes)
 
 
-def _real(kind: str, size: int) -> Callable[[_Values], Raw]:
-    def read(values: _Values) -> Raw:
-        begins = values.skip(size)
-        bad = values.bad
-        places = np.where(bad, 0, begins)[:, None] + np.arange(size)
-        found = values.data[np.minimum(places, len(values.data) - 1)].view(kind)[:, 0]
-        return Raw("double", found.astype(np.float64))
-
-    return read
+def _real(kind: str) -> Callable[[Places], Raw]:
+    return lambda values: Raw("double", values.fractions(kind).astype(np.float64))
 
 
-def _boolean(values: _Values) -> Raw:
-    begins = values.skip(1)
-    found = values.data[begins]
+def _boolean(values: Places) -> Raw:
+    found = values.bytes()
     values.bad |= found > 1
     return Raw("boolean", found == 1)
 
 
-_LEAVES: dict[str, Callable[[_Values], Raw]] = {
+_LEAVES: dict[str, Callable[[Places], Raw]] = {
     "int": _number,
     "long": _number,
     "enum": _number,
     "string": _bytes,
     "bytes": _bytes,
-    "float": _real("<f4", 4),
-    "double": _real("<f8", 8),
+    "float": _real("<f4"),
+    "double": _real("<f8"),
     "boolean": _boolean,
 }
 _LOGICAL = {
@@ -289,7 +227,7 @@ _OTHER_JSON = {("int", "time-millis"), ("long", "time-micros"), ("bytes", "decim
 """Types whose JSON is made of their numbers."""
 
 
-def _column(raw: Raw | None, kind: pa.DataType, values: _Values) -> pa.Array | None:
+def _column(raw: Raw | None, kind: pa.DataType, values: Places) -> pa.Array | None:
     """A field as a column of a type; None where only its JSON says what it is there."""
     if raw is None:
         return pa.nulls(len(values.at), kind)
@@ -297,7 +235,7 @@ def _column(raw: Raw | None, kind: pa.DataType, values: _Values) -> pa.Array | N
     return None if make is None else make(raw, kind, values)
 
 
-def _plain(raw: Raw, kind: pa.DataType, _: _Values) -> pa.Array:
+def _plain(raw: Raw, kind: pa.DataType, _: Places) -> pa.Array:
     return pa.array(raw.data, kind, mask=_nulls(raw))
 
 
@@ -305,18 +243,18 @@ def _nulls(raw: Raw) -> np.ndarray | None:
     return None if raw.valid is None else ~raw.valid
 
 
-def _as_double(raw: Raw, kind: pa.DataType, _: _Values) -> pa.Array:
+def _as_double(raw: Raw, kind: pa.DataType, _: Places) -> pa.Array:
     return pa.array(raw.data.astype(np.float64), kind, mask=_nulls(raw))
 
 
-def _date(raw: Raw, kind: pa.DataType, values: _Values) -> pa.Array:
+def _date(raw: Raw, kind: pa.DataType, values: Places) -> pa.Array:
     values.bad |= (raw.data < _FIRST_DAY) | (raw.data > _LAST_DAY)
     return pa.array(np.where(values.bad, 0, raw.data).astype(np.int32), pa.int32(), mask=_nulls(raw)).view(
         kind
     )
 
 
-def _timestamp(raw: Raw, kind: pa.DataType, values: _Values) -> pa.Array:
+def _timestamp(raw: Raw, kind: pa.DataType, values: Places) -> pa.Array:
     low, high = TIMESTAMP_MIN_US, TIMESTAMP_MAX_US
     if raw.kind == "ms":
         values.bad |= (raw.data < low // 1000) | (raw.data > high // 1000)
@@ -327,17 +265,21 @@ def _timestamp(raw: Raw, kind: pa.DataType, values: _Values) -> pa.Array:
     return pa.array(np.where(values.bad, 0, numbers), pa.int64(), mask=_nulls(raw)).view(kind)
 
 
-def _text(raw: Raw, kind: pa.DataType, values: _Values) -> pa.Array | None:
+def _text(raw: Raw, kind: pa.DataType, values: Places) -> pa.Array | None:
     assert raw.sizes is not None
-    sizes = np.where(values.bad, 0, raw.sizes)
-    ends = np.cumsum(sizes)
-    total = int(ends[-1])
-    places = np.arange(total) + np.repeat(raw.data - (ends - sizes), sizes)
-    data = values.data[places]
-    offsets = np.concatenate([[0], ends]).astype(np.int32)
-    valid = None if raw.valid is None else pa.array(raw.valid).buffers()[1]
-    made = pa.Array.from_buffers(kind, len(sizes), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
-    if total and data.max() > _ASCII_LAST:
+    absent = values.bad if raw.valid is None else values.bad | ~raw.valid
+    begins, ends = raw.data, raw.data + raw.sizes
+    if absent.any():
+        ends = np.maximum.accumulate(np.where(absent, 0, ends))
+        begins = np.where(absent, ends, begins)
+    # Each text is followed by what is between it and the next one.
+    bounds = np.empty(2 * len(begins), np.int32)
+    bounds[::2], bounds[1::2] = begins, ends
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(values.data)]
+    texts = pa.Array.from_buffers(kind, len(bounds) - 1, buffers)
+    made = texts.take(pa.array(np.arange(0, len(bounds), 2), mask=_nulls(raw)))
+    data = np.frombuffer(made.buffers()[2] or b"", np.uint8)
+    if len(data) and data.max() > _ASCII_LAST:
         try:
             made.validate(full=True)
         except pa.ArrowInvalid:
@@ -345,11 +287,11 @@ def _text(raw: Raw, kind: pa.DataType, values: _Values) -> pa.Array | None:
     return made
 
 
-def _symbol(raw: Raw, kind: pa.DataType, _: _Values) -> pa.Array:
+def _symbol(raw: Raw, kind: pa.DataType, _: Places) -> pa.Array:
     return pa.array(raw.symbols, kind).take(pa.array(raw.data, mask=_nulls(raw)))
 
 
-_COLUMNS: dict[tuple[str, str], Callable[[Raw, pa.DataType, _Values], pa.Array | None]] = {
+_COLUMNS: dict[tuple[str, str], Callable[[Raw, pa.DataType, Places], pa.Array | None]] = {
     ("boolean", "bool"): _plain,
     ("int", "int64"): _plain,
     ("long", "int64"): _plain,

@@ -11,6 +11,7 @@ from log_tables.layout import HEADERS, VALUE
 from log_tables.limits import SAME_SCHEMA_MIN
 from log_tables.schemas.decoded import Encoding, Format
 from log_tables.schemas.framing import VALUE_HEADER
+from log_tables.schemas.places import numbers_in
 
 _PREFIX_BYTES = 5
 _NONE = -1
@@ -43,6 +44,9 @@ def same_schema(records: pa.RecordBatch, encoding: Encoding) -> Iterator[SameSch
     ids = _ids(data, begins, ends) if encoding.schema is None else np.zeros(len(begins), np.int64)
     ids[values.is_null().to_numpy(zero_copy_only=False)] = _NONE
     skipped = _PREFIX_BYTES if encoding.schema is None else 0
+    if ids[0] != _NONE and (ids == ids[0]).all():
+        yield SameSchema(int(ids[0]), np.arange(len(ids)), data, begins + skipped, ends)
+        return
     for schema_id, count in zip(*np.unique(ids, return_counts=True), strict=True):
         if schema_id != _NONE and count >= SAME_SCHEMA_MIN:
             rows = np.flatnonzero(ids == schema_id)
@@ -51,11 +55,12 @@ def same_schema(records: pa.RecordBatch, encoding: Encoding) -> Iterator[SameSch
 
 def _ids(data: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """The id in the prefix of each value; _NONE where there is none."""
-    if not len(data):
+    if len(data) < _PREFIX_BYTES:
         return np.full(len(begins), _NONE, np.int64)
-    prefixes = data[np.minimum(begins[:, None] + np.arange(_PREFIX_BYTES), len(data) - 1)]
-    ids = np.ascontiguousarray(prefixes[:, 1:]).view(">u4")[:, 0].astype(np.int64)
-    return np.where((ends - begins >= _PREFIX_BYTES) & (prefixes[:, 0] == 0), ids, _NONE)
+    ids = numbers_in(data, ">u4")
+    found = ids[np.minimum(begins + 1, len(ids) - 1)].astype(np.int64)
+    named = (ends - begins >= _PREFIX_BYTES) & (data.take(begins, mode="clip") == 0)
+    return np.where(named, found, _NONE)
 
 
 def _names_schema(headers: pa.Array) -> bool:
