@@ -12,33 +12,16 @@ from tests.kit.avro_values import written
 from tests.kit.consumers import Instance
 from tests.kit.gateway import RunningGateway
 from tests.kit.produce import BINARY, JSON, refused
-from tests.kit.proto_values import FLIGHT as PROTO
-from tests.kit.registry_records import registers, send_records
+from tests.kit.registry_records import send_records
+from tests.kit.rest_schemas import AVRO, FLIGHT, JSON_SCHEMA, PROTOBUF, schemas_in
 
-AVRO, PROTOBUF, JSON_SCHEMA = (
-    f"application/vnd.kafka.{name}.v2+json" for name in ("avro", "protobuf", "jsonschema")
-)
-FLIGHT: dict[str, Any] = {
-    "type": "record",
-    "name": "flight",
-    "fields": [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "double"]}],
-}
 ROW = {"carrier": "UA", "delay": 1.5}
 SOURCE = "read_schemas"
 
 
 @pytest.fixture(scope="module")
 def registry(gateway: RunningGateway) -> str:
-    """The source of schemas: a topic with one of each language, and one of keys."""
-    gateway.create_topic(SOURCE, 1, cleanup_policy="compact")
-    registered = (
-        registers("flights-value", 1, 17, json.dumps(FLIGHT)),
-        registers("flights-key", 1, 21, '"string"'),
-        registers("protos-value", 1, 19, PROTO, schemaType="PROTOBUF"),
-        registers("jsons-value", 1, 20, '{"type": "object"}', schemaType="JSON"),
-    )
-    send_records(gateway, SOURCE, registered)
-    return f"topic:{SOURCE}"
+    return schemas_in(gateway, SOURCE, "read")
 
 
 def made(gateway: RunningGateway, registry: str, name: str, *records: Record, **configs: str) -> str:

@@ -10,14 +10,9 @@ from log_tables.schemas.framing import prefixed
 from tests.kit.avro_values import written
 from tests.kit.gateway import RunningGateway
 from tests.kit.produce import BINARY, post, refused
-from tests.kit.proto_values import FLIGHT as PROTO
-from tests.kit.registry_records import registers, send_records
+from tests.kit.registry_records import registers
+from tests.kit.rest_schemas import FLIGHT, schemas_in
 
-FLIGHT: dict[str, Any] = {
-    "type": "record",
-    "name": "flight",
-    "fields": [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "double"]}],
-}
 LONGER = {**FLIGHT, "fields": [*FLIGHT["fields"], {"name": "gate", "type": "string", "default": "x" * 1_000}]}
 ROW = {"carrier": "UA", "delay": None}
 BYTES = written(FLIGHT, ROW)
@@ -27,16 +22,9 @@ SOURCE = "v3_schemas"
 @pytest.fixture(scope="module")
 def flights(gateway: RunningGateway) -> str:
     """A topic whose schemas are in another one: two versions, one of keys, and one of each language."""
-    gateway.create_topic(SOURCE, 1, cleanup_policy="compact")
-    registered = (
-        registers("v3-flights-value", 1, 17, json.dumps(FLIGHT)),
-        registers("v3-flights-value", 2, 18, json.dumps(LONGER)),
-        registers("v3-flights-key", 1, 21, '"string"'),
-        registers("protos", 1, 19, PROTO, schemaType="PROTOBUF"),
-        registers("jsons", 1, 20, '{"type": "object"}', schemaType="JSON"),
-    )
-    send_records(gateway, SOURCE, registered)
-    return gateway.create_topic("v3-flights", 1, value_columns_schemas=f"topic:{SOURCE}")
+    newer = registers("v3-flights-value", 2, 18, json.dumps(LONGER))
+    source = schemas_in(gateway, SOURCE, "v3-flights", newer)
+    return gateway.create_topic("v3-flights", 1, value_columns_schemas=source)
 
 
 def end(gateway: RunningGateway) -> int:
@@ -90,9 +78,14 @@ def stored(gateway: RunningGateway, offset: int) -> tuple[bytes | None, bytes | 
             {"schema_version": 2, "schema_id": 18},
         ),
         (
-            {"type": "PROTOBUF", "subject": "protos", "schema_version": 1, "data": {"id": "7"}},
+            {
+                "type": "PROTOBUF",
+                "subject": "v3-flights-proto-value",
+                "schema_version": 1,
+                "data": {"id": "7"},
+            },
             prefixed(19, b"\0\x08\x07"),
-            {"type": "PROTOBUF", "subject": "protos"},
+            {"type": "PROTOBUF", "subject": "v3-flights-proto-value"},
         ),
         (
             {"type": "JSONSCHEMA", "schema_id": 20, "data": {"a": [1]}},
@@ -123,13 +116,17 @@ DEEP = '{"carrier":' * 400 + "1" + "}" * 400
         ({"schema_id": 17, "schema_version": 1}, 42206, "names its schema twice"),
         ({"schema_version": 9}, 42205, "no version of the subject 'v3-flights-value' has the number 9"),
         ({"subject": "none"}, 42205, "no version of the subject 'none' is known"),
-        ({"schema_id": 17, "subject": "jsons"}, 42205, "schema 17 is no version of the subject 'jsons'"),
+        (
+            {"schema_id": 17, "subject": "v3-flights-json-value"},
+            42205,
+            "schema 17 is no version of the subject 'v3-flights-json-value'",
+        ),
         ({"type": "PROTOBUF", "schema_id": 17}, 42205, "schema 17 is AVRO, not PROTOBUF"),
         ({"type": "AVRO", "schema": '"int"'}, 42205, "which lakelog does not do"),
         ({"schema": '"int"'}, 42206, "needs the type"),
         ({"type": "JSON", "schema_id": 17}, 42206, "the type JSON has no schema"),
         ({"subject_name_strategy": "RECORD_NAME"}, 42206, "'RECORD_NAME' is not taken; use TOPIC_NAME"),
-        ({"subject_name_strategy": "TOPIC_NAME", "subject": "jsons"}, 42206, "one of them"),
+        ({"subject_name_strategy": "TOPIC_NAME", "subject": "v3-flights-json-value"}, 42206, "one of them"),
         ({"schema_id": 17, "data": {"carrier": 3}}, 42210, "record 1: the value is no value of schema 17"),
         ({"schema_id": 17, "data": json.loads(DEEP)}, 42210, "/carrier"),
     ],
