@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from log_tables.limits import SCHEMA_FIELDS_MAX, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from log_tables.schemas.avro import Type, parsed
@@ -277,7 +278,8 @@ def _text(raw: Raw, kind: pa.DataType, values: Places) -> pa.Array | None:
     bounds[::2], bounds[1::2] = begins, ends
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(values.data)]
     texts = pa.Array.from_buffers(kind, len(bounds) - 1, buffers)
-    made = texts.take(pa.array(np.arange(0, len(bounds), 2), mask=_nulls(raw)))
+    own = pa.array(np.arange(0, len(bounds), 2), mask=_nulls(raw))
+    made = pc.take(texts, own, boundscheck=False)
     data = np.frombuffer(made.buffers()[2] or b"", np.uint8)
     if len(data) and data.max() > _ASCII_LAST:
         try:
