@@ -1,8 +1,18 @@
-"""Avro with declared columns beside the same without: over Kafka's protocol, as Arrow, and on disk."""
+"""Avro with declared columns beside the same without: over Kafka's protocol, as Arrow, and on disk; and how
+soon schemas are used, and what unknown ones cost.
+"""
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+import os
+import statistics
+import threading
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +23,14 @@ from confluent_kafka import Producer
 from bench import load
 from bench.cells import Figures, body_file, scratch
 from bench.contest import OURS, Contest, Results, Scale
-from bench.gateway import kafka_gateway
+from bench.gateway import Gateway, gateways, kafka_gateway, wait_until
 from bench.peers import Peers
+from bench.sql import GROUPED, ask, median_ms, merged, size_of
 from lakelog.cli.flights import load_flights
 from log_tables.clock import timer
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, binary_array, input_batch
 from log_tables.schemas.framing import prefixed
@@ -43,20 +56,140 @@ _TYPES = (
     "carrier string, flight bigint, origin string, dest string, tailnum string, dep_delay double, "
     "arr_delay double, distance double, hour bigint, at timestamp"
 )
+_FIELDS = {*(each["name"] for each in _SCHEMA["fields"]), "time_hour"}
 _ROWS, _BODY_RECORDS, _CONNECTIONS, _KEYS, _PARTITIONS = 50_000, 5_000, 8, 97, 4
-_ID, _REGISTRY = 17, "_schemas"
+_ID, _UNKNOWN, _REGISTRY = 17, 99, "_schemas"
+_BINARY = "application/vnd.kafka.binary.v2+json"
+_NEW_SCHEMAS, _WIDE = 20, 16
+_SOURCED = {
+    "value_columns": _TYPES,
+    "value_columns_format": "avro",
+    "value_columns_schemas": f"topic:{_REGISTRY}",
+}
 
 
 def produce(_peers: Peers | None, scale: Scale) -> Results:
     """Keyed Avro of ten fields to 4 partitions, with ten columns and without."""
-    values = _values()
-    declared = {
-        "value_columns": _TYPES,
-        "value_columns_format": "avro",
-        "value_columns_schemas": f"topic:{_REGISTRY}",
-    }
-    cases: Mapping[str, Mapping[str, str]] = {OURS: declared, "without columns": {}}
+    values = [*_values(_ROWS)]
+    cases: Mapping[str, Mapping[str, str]] = {OURS: _SOURCED, "without columns": {}}
     return {name: _produced(configs, values, scale.seconds) for name, configs in cases.items()}
+
+
+def flights(_peers: Peers | None, _scale: Scale) -> Results:
+    """All flights of the demo as Avro of ten fields, each at its hour, in one merged file: `GROUP BY` over a
+    declared column, and the bytes on disk; next to the same columns of JSON, and to Avro without columns.
+    """
+    with scratch() as directory:
+        cluster = Cluster.open(open_store(directory))
+        create_topic(cluster, _REGISTRY, 1, {})
+        _register(cluster)
+        declared = {name.replace("_", "."): value for name, value in _SOURCED.items()}
+        sizes = {
+            "avro": size_of(merged(directory, "avro", declared, _values())),
+            "bare": size_of(merged(directory, "bare", {}, _values())),
+            "json": size_of(merged(directory, "json", {"value.columns": _TYPES}, _json_values())),
+        }
+        asked = {name: median_ms(partial(ask, directory, GROUPED.format(name))) for name in ("avro", "json")}
+        return {
+            OURS: {"GROUP BY, ms": asked["avro"], "MB": sizes["avro"] / 1e6},
+            "declared from JSON": {"GROUP BY, ms": asked["json"], "MB": sizes["json"] / 1e6},
+            "without columns": {"MB": sizes["bare"] / 1e6},
+        }
+
+
+def unknown(_peers: Peers | None, scale: Scale) -> Results:
+    """Arrow produce of values whose schema the registry at a URL does not know, next to those of a known
+    one, with ten columns; and how often the registry was asked meanwhile.
+    """
+    values = [*_values(_BODY_RECORDS)]
+    strangers = [prefixed(_UNKNOWN, value[5:]) for value in values]
+    (ours, asked), (known, _) = (_with_registry(each, scale.seconds) for each in (strangers, values))
+    figure = "records/s as Arrow"
+    return {OURS: {figure: ours, "look-ups a second": asked}, "a known id": {figure: known}}
+
+
+def _with_registry(values: Sequence[bytes], seconds: int) -> tuple[float, float]:
+    """(Records, look-ups) a second."""
+    with scratch() as directory, _registry() as (source, asked), Gateway(directory / "data") as gateway:
+        gateway.create_topic("arrow", _PARTITIONS, **{**_SOURCED, "value_columns_schemas": source})
+        url, body = f"{gateway.url}/topics/arrow", body_file(directory, _arrow(values))
+        load.post(url, body, load.ARROW, _CONNECTIONS, 1)
+        before = len(asked)
+        measured = load.post(url, body, load.ARROW, _CONNECTIONS, seconds)
+        records = measured.requests * _BODY_RECORDS
+        return records / measured.seconds, (len(asked) - before) / measured.seconds
+
+
+@contextmanager
+def _registry() -> Iterator[tuple[str, list[str]]]:
+    """(The URL of a registry that knows one schema, and that new gateways may ask, what it was asked for)."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            known = self.path.split("?")[0].endswith(f"/{_ID}")
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            self.wfile.write(
+                json.dumps({"schema": json.dumps(_SCHEMA)} if known else {"error_code": 40403}).encode()
+            )
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        os.environ["LAKELOG_SCHEMA_REGISTRIES"] = json.dumps({url: {}})
+        try:
+            yield url, asked
+        finally:
+            del os.environ["LAKELOG_SCHEMA_REGISTRIES"]
+            server.shutdown()
+
+
+def new_schemas(_peers: Peers | None, _scale: Scale) -> Results:
+    """From the acknowledgement of a new schema in `_schemas` to the first record with its id that has its
+    columns, at the later of two gateways.
+    """
+    with scratch() as directory, gateways(directory / "data", 2) as started:
+        started[0].create_topic(_REGISTRY, 1)
+        started[0].create_topic("flights", _WIDE, **_SOURCED)
+        for partition in range(_WIDE):
+            _post(started[0], f"/topics/flights/partitions/{partition}", Record(b""))
+        wait_until(lambda: all(each.leads("flights")[each.url] for each in started), "both lead partitions")
+        topic = Cluster.open(open_store(directory / "data")).topic("flights")
+        leads = [gateway.leads("flights")[gateway.url] for gateway in started]
+        took = []
+        for number in range(_NEW_SCHEMAS):
+            _post(started[0], f"/topics/{_REGISTRY}", _registered(_ID + number))
+            begin = timer()
+            for gateway, led in zip(started, leads, strict=True):
+                _until_columns(gateway, topic, led[0], _ID + number)
+            took.append((timer() - begin) * 1e3)
+        return {OURS: {"p50 ms": statistics.median(took), "longest ms": max(took)}}
+
+
+def _until_columns(gateway: Gateway, topic: Topic, led: int, schema_id: int) -> None:
+    """Write a record with `schema_id` until it has its columns."""
+    value, partition = prefixed(schema_id, next(_values(1))[5:]), topic.partition(led)
+    while True:
+        _post(gateway, f"/topics/flights/partitions/{led}", Record(value))
+        partition.refresh()
+        end = partition.high_watermark
+        [found] = partition.read(partition.plan_read(end - 1, end), ["carrier"])
+        if found["carrier"][0].is_valid:
+            return
+
+
+def _post(gateway: Gateway, path: str, record: Record) -> None:
+    fields = (("key", record.key), ("value", record.value))
+    row = {name: None if data is None else b64encode(data).decode() for name, data in fields}
+    body = json.dumps({"records": [row]}).encode()
+    request = urllib.request.Request(gateway.url + path, body, {"Content-Type": _BINARY})
+    with urllib.request.urlopen(request) as answer:
+        answer.read()
 
 
 def _produced(configs: Mapping[str, str], values: Sequence[bytes], seconds: int) -> Figures:
@@ -80,13 +213,18 @@ def _produced(configs: Mapping[str, str], values: Sequence[bytes], seconds: int)
 
 
 def _register(cluster: Cluster) -> None:
-    """Write the schema as Confluent's registry does."""
-    key = {"keytype": "SCHEMA", "subject": "flights-value", "version": 1, "magic": 1}
-    value = {"subject": "flights-value", "version": 1, "id": _ID, "schema": json.dumps(_SCHEMA)}
     partition: Partition = cluster.topic(_REGISTRY).partition(0)
     partition.claim("")
-    record = Record(json.dumps(value).encode(), json.dumps(key).encode())
-    partition.append([AppendRequest(input_batch([record], 0))])
+    partition.append([AppendRequest(input_batch([_registered(_ID)], 0))])
+
+
+def _registered(schema_id: int) -> Record:
+    """The schema as Confluent's registry writes it."""
+    version = schema_id - _ID + 1
+    key = {"keytype": "SCHEMA", "subject": "flights-value", "version": version, "magic": 1}
+    schema = json.dumps({**_SCHEMA, "doc": str(schema_id)})
+    value = {"subject": "flights-value", "version": version, "id": schema_id, "schema": schema}
+    return Record(json.dumps(value).encode(), json.dumps(key).encode())
 
 
 def _send(bootstrap: str, values: Sequence[bytes], times: int) -> float:
@@ -123,16 +261,28 @@ def _size(directory: Path) -> int:
     return sum(each.stat().st_size for each in directory.rglob("*.parquet"))
 
 
-def _values() -> list[bytes]:
-    rows = load_flights().slice(0, _ROWS).to_pylist()
-    schema, found = fastavro.parse_schema(_SCHEMA), list[bytes]()
-    for row in rows:
+def _rows(count: int | None) -> Iterator[dict[str, Any]]:
+    """The first flights, all unless `count` is given, with the fields of the schema."""
+    for row in load_flights().slice(0, count).to_pylist():
+        yield {"at" if name == "time_hour" else name: value for name, value in row.items() if name in _FIELDS}
+
+
+def _values(count: int | None = None) -> Iterator[bytes]:
+    schema = fastavro.parse_schema(_SCHEMA)
+    for row in _rows(count):
         sink = io.BytesIO()
-        at = {"at": 1_357_000_000_000 + len(found)}
-        fields = {each["name"]: row.get(each["name"]) for each in _SCHEMA["fields"]}
-        fastavro.schemaless_writer(sink, schema, {**fields, **at})
-        found.append(prefixed(_ID, sink.getvalue()))
-    return found
+        fastavro.schemaless_writer(sink, schema, row)
+        yield prefixed(_ID, sink.getvalue())
 
 
-CELLS: dict[str, Contest] = {"produce Avro with columns": Contest(produce, needs_broker=False)}
+def _json_values() -> Iterator[bytes]:
+    for row in _rows(None):
+        yield json.dumps({**row, "at": row["at"].isoformat()}).encode()
+
+
+CELLS: dict[str, Contest] = {
+    "produce Avro with columns": Contest(produce, needs_broker=False),
+    "Avro flights": Contest(flights, needs_broker=False),
+    "unknown schema under load": Contest(unknown, needs_broker=False),
+    "new schema, two gateways": Contest(new_schemas, needs_broker=False),
+}

@@ -4,7 +4,8 @@ Parquet file; which files a predicate opens; and what produce pays for columns.
 
 import json
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 import polars as pl
@@ -38,7 +39,7 @@ _TIMES = 7
 _SEGMENT_ROWS = 5_000
 _SEGMENTS = 1_000
 _BODY_RECORDS, _CONNECTIONS, _KEYS, _PARTITIONS = 500, 16, 97, 4
-_GROUPED = "SELECT carrier, count(*) AS flights, avg(dep_delay) AS delay FROM {} GROUP BY carrier"
+GROUPED = "SELECT carrier, count(*) AS flights, avg(dep_delay) AS delay FROM {} GROUP BY carrier"
 
 
 def grouped(_peers: Peers | None, _scale: Scale) -> Results:
@@ -47,20 +48,20 @@ def grouped(_peers: Peers | None, _scale: Scale) -> Results:
     """
     with scratch() as directory:
         root, plain = directory / "data", directory / "flights.parquet"
-        _write_plain(_merged(root, "flights", {"value.columns": COLUMNS}), plain)
+        _write_plain(merged(root, "flights", {"value.columns": COLUMNS}), plain)
         table = str(root / "topics" / "flights")
         return {
             OURS: {
-                "SQL ms": _median_ms(lambda: _ask(root, _GROUPED.format("flights"))),
-                "Polars ms": _median_ms(lambda: _polars(pl.scan_delta(table))),
-                "one record by its offset, ms": _median_ms(
-                    lambda: _ask(root, 'SELECT value_text FROM flights WHERE "offset" = 123456')
+                "SQL ms": median_ms(lambda: ask(root, GROUPED.format("flights"))),
+                "Polars ms": median_ms(lambda: _polars(pl.scan_delta(table))),
+                "one record by its offset, ms": median_ms(
+                    lambda: ask(root, 'SELECT value_text FROM flights WHERE "offset" = 123456')
                 ),
             },
-            "the _json view": {"SQL ms": _median_ms(lambda: _ask(root, _GROUPED.format("flights_json")))},
+            "the _json view": {"SQL ms": median_ms(lambda: ask(root, GROUPED.format("flights_json")))},
             "one plain Parquet file": {
-                "SQL ms": _median_ms(lambda: _datafusion(plain)),
-                "Polars ms": _median_ms(lambda: _polars(pl.scan_parquet(plain))),
+                "SQL ms": median_ms(lambda: _datafusion(plain)),
+                "Polars ms": median_ms(lambda: _polars(pl.scan_parquet(plain))),
             },
         }
 
@@ -69,12 +70,12 @@ def sizes(_peers: Peers | None, _scale: Scale) -> Results:
     """The flights in one merged file: with all 19 columns declared, with none, and typed without the JSON."""
     with scratch() as directory:
         root, plain = directory / "data", directory / "flights.parquet"
-        typed = _merged(root, "typed", {"value.columns": COLUMNS})
-        bare = _merged(root, "bare", {})
+        typed = merged(root, "typed", {"value.columns": COLUMNS})
+        bare = merged(root, "bare", {})
         _write_plain(typed, plain)
         return {
-            OURS: {"MB": _size(typed) / 1e6},
-            "without columns": {"MB": _size(bare) / 1e6},
+            OURS: {"MB": size_of(typed) / 1e6},
+            "without columns": {"MB": size_of(bare) / 1e6},
             "one plain Parquet file": {"MB": plain.stat().st_size / 1e6},
         }
 
@@ -126,11 +127,16 @@ def _body(keyed: bool) -> bytes:
     return json.dumps({"records": records}).encode()
 
 
-def _merged(root: Path, name: str, configs: Mapping[str, str]) -> Partition:
-    """The flights in a topic of one partition, merged into one file and folded."""
+def merged(
+    root: Path, name: str, configs: Mapping[str, str], values: Iterable[bytes] | None = None
+) -> Partition:
+    """The flights as `values`, as JSON unless given, in a topic of one partition, merged into one file and
+    folded.
+    """
     partition = _topic(root, name, configs)
-    for values in _chunks():
-        _append(partition, values)
+    left = iter(_json() if values is None else values)
+    while part := [*islice(left, _SEGMENT_ROWS)]:
+        _append(partition, part)
     store, directory, clock = partition.table.store, partition.directory, partition.clock
     inputs = partition.snapshot.segments
     rewrite.commit_merge(partition.table, inputs, rewrite.merge(store, directory, inputs, "zstd", clock))
@@ -144,10 +150,8 @@ def _topic(root: Path, name: str, configs: Mapping[str, str]) -> Partition:
     return partition
 
 
-def _chunks() -> Iterator[list[bytes]]:
-    flights = load_flights()
-    for start in range(0, flights.num_rows, _SEGMENT_ROWS):
-        yield [value for _, value, _ in flight_rows(flights.slice(start, _SEGMENT_ROWS))]
+def _json() -> Iterator[bytes]:
+    return (value for _, value, _ in flight_rows(load_flights()))
 
 
 def _append(partition: Partition, values: list[bytes]) -> None:
@@ -161,25 +165,25 @@ def _write_plain(partition: Partition, path: Path) -> None:
     pq.write_table(rows, path, compression="zstd")
 
 
-def _size(partition: Partition) -> int:
+def size_of(partition: Partition) -> int:
     return sum(segment.size for segment in partition.refresh().segments)
 
 
-def _ask(root: Path, sql: str) -> pa.Table:
+def ask(root: Path, sql: str) -> pa.Table:
     return query(Cluster.open(open_store(root)), sql)
 
 
 def _datafusion(path: Path) -> None:
     context = SessionContext()
     context.register_parquet("flights", path)
-    context.sql(_GROUPED.format("flights")).collect()
+    context.sql(GROUPED.format("flights")).collect()
 
 
 def _polars(frame: pl.LazyFrame) -> None:
     frame.group_by("carrier").agg(pl.len(), pl.col("dep_delay").mean()).collect()
 
 
-def _median_ms(act: Callable[[], object]) -> float:
+def median_ms(act: Callable[[], object]) -> float:
     """The median of a few times, after a first one."""
     act()
     times = []
