@@ -16,7 +16,7 @@ from log_tables.columns.typed_values import joined, typed_parts, typed_values
 from log_tables.layout import HEADERS, VALUE
 from log_tables.limits import EXPANDED_MAX_BYTES, FIELDS_AT_ONCE, WIDE_COLUMNS_BYTES
 from log_tables.schemas.avro_columns import columns_of
-from log_tables.schemas.decoded import Decoded
+from log_tables.schemas.decoded import Decoded, unknown
 from log_tables.schemas.decoder import Decoder, decoder_of
 from log_tables.schemas.decoding import Decoding, json_array
 from log_tables.schemas.same_schema import SameSchema, same_schema
@@ -27,7 +27,7 @@ class RecordColumns:
     """Makes the columns of `declaration`, by `schemas`, and notes which of them are not known. Blocking."""
 
     def __init__(self, declaration: Declaration, schemas: Schemas = NO_SCHEMAS) -> None:
-        self.declaration, self._schemas = declaration, schemas
+        self.declaration = declaration
         self._decoding = Decoding(declaration.encoding, schemas)
 
     @property
@@ -100,9 +100,12 @@ class RecordColumns:
 
     def _columns_of(self, group: SameSchema) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
         """(The rows, the columns) of those values of `group` that are made a field at a time."""
-        schema = self.declaration.encoding.schema or self._schemas.known(group.schema_id)
-        decoder = None if schema is None or schema.kind is not SchemaKind.AVRO else decoder_of(schema)
-        if schema is None or not isinstance(decoder, Decoder):
+        schema = self.declaration.encoding.schema or self._decoding.schema(group.schema_id)
+        if schema is None:
+            yield group.rows, _without_columns(self.declaration, unknown(group.schema_id), len(group.rows))
+            return
+        decoder = decoder_of(schema) if schema.kind is SchemaKind.AVRO else None
+        if not isinstance(decoder, Decoder):
             return
         columns = resolved(self.declaration, decoder).columns
         wanted = {column.steps: column.type for column in columns}
@@ -128,6 +131,12 @@ class RecordColumns:
         """The columns of a few records."""
         for part in self._decoding.parts(records.column(VALUE), records.column(HEADERS)):
             yield _typed(part, self.declaration)
+
+
+def _without_columns(declaration: Declaration, error: str, count: int) -> pa.RecordBatch:
+    """Rows of which all have the same `error`."""
+    nulls = [pa.nulls(count, column.type) for column in declaration.columns]
+    return pa.RecordBatch.from_arrays([pa.repeat(cut(error), count), *nulls], schema=declaration.schema)
 
 
 def _typed(values: Sequence[Decoded | None], declaration: Declaration) -> pa.RecordBatch:

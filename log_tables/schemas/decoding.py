@@ -10,7 +10,7 @@ from log_tables.limits import TYPED_AT_ONCE, TYPED_AT_ONCE_BYTES
 from log_tables.record import binary_array, header_pairs
 from log_tables.schemas.decoded import Decoded, Encoding, Format, decoded
 from log_tables.schemas.framing import KEY_HEADER, VALUE_HEADER, Headers
-from log_tables.schemas.schema import SchemaId, Schemas
+from log_tables.schemas.schema import Schema, SchemaId, Schemas
 
 KEYS = Encoding(Format.AUTO)
 """How keys are encoded where values are not JSON: by the schema that they name, if they name one."""
@@ -31,12 +31,19 @@ class Decoding:
     def of(self, value: bytes, headers: Headers = ()) -> Decoded:
         """`value`, which has `headers`, as JSON."""
         found = decoded(value, headers, self.encoding, self._schemas, self._header)
-        if found.missing is not None and found.missing not in self._asked:
-            self._asked.add(found.missing)
-            self._schemas.look_up([found.missing])
+        if found.missing is not None and self.schema(found.missing) is not None:
             found = decoded(value, headers, self.encoding, self._schemas, self._header)
-        if found.missing is not None:
-            self.missing.add(found.missing)
+        return found
+
+    def schema(self, schema_id: SchemaId) -> Schema | None:
+        """The schema, which is asked for if it is not known; None, and noted as missing, if it stays so."""
+        found = self._schemas.known(schema_id)
+        if found is None and schema_id not in self._asked:
+            self._asked.add(schema_id)
+            self._schemas.look_up([schema_id])
+            found = self._schemas.known(schema_id)
+        if found is None:
+            self.missing.add(schema_id)
         return found
 
     def error_of(self, found: Decoded) -> str | None:
