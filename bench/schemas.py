@@ -161,19 +161,20 @@ def new_schemas(_peers: Peers | None, _scale: Scale) -> Results:
         wait_until(lambda: all(each.leads("flights")[each.url] for each in started), "both lead partitions")
         topic = Cluster.open(open_store(directory / "data")).topic("flights")
         leads = [gateway.leads("flights")[gateway.url] for gateway in started]
+        [value] = _values(1)
         took = []
         for number in range(_NEW_SCHEMAS):
             _post(started[0], f"/topics/{_REGISTRY}", _registered(_ID + number))
             begin = timer()
             for gateway, led in zip(started, leads, strict=True):
-                _until_columns(gateway, topic, led[0], _ID + number)
+                _until_columns(gateway, topic, led[0], prefixed(_ID + number, value[5:]))
             took.append((timer() - begin) * 1e3)
         return {OURS: {"p50 ms": statistics.median(took), "longest ms": max(took)}}
 
 
-def _until_columns(gateway: Gateway, topic: Topic, led: int, schema_id: int) -> None:
-    """Write a record with `schema_id` until it has its columns."""
-    value, partition = prefixed(schema_id, next(_values(1))[5:]), topic.partition(led)
+def _until_columns(gateway: Gateway, topic: Topic, led: int, value: bytes) -> None:
+    """Write a record with `value` until it has its columns."""
+    partition = topic.partition(led)
     while True:
         _post(gateway, f"/topics/flights/partitions/{led}", Record(value))
         partition.refresh()
