@@ -97,8 +97,8 @@ class SegmentWriter:
 
     They have RECORD_SCHEMA and declared columns, the same in all batches. Offsets and timestamps are
     delta-encoded (a few bytes a page), keys and values plain: the compression finds repetitions faster than a
-    dictionary does. Declared columns have dictionaries, unless they are doubles. Declared columns,
-    offset and timestamp carry statistics, and no others do.
+    dictionary does. Declared columns have dictionaries, unless they are doubles; declared times are
+    delta-encoded, too. Declared columns, offset and timestamp carry statistics, and no others do.
     Each page has a checksum, so that a byte that rots on the disk is noticed, as in Kafka's batches.
     """
 
@@ -127,15 +127,16 @@ class SegmentWriter:
                 path: kind for name in leaves if name not in _OWN for path, kind in leaves[name].items()
             }
             # Spark looks for 0.0 in a dictionary, finds no -0.0 there, and leaves the rows out.
-            repeated = [path for path, kind in declared.items() if not pa.types.is_floating(kind)]
+            whole = [path for path, kind in declared.items() if not pa.types.is_floating(kind)]
+            growing = [path for path in whole if pa.types.is_timestamp(declared[path])]
             level = dict.fromkeys(packed, _ZSTD_LEVEL) if self._compression == "zstd" else None
             self._writer = pq.ParquetWriter(
                 self._sink,
                 schema,
                 compression=dict.fromkeys(packed, self._compression),
                 compression_level=level,
-                use_dictionary=repeated or False,
-                column_encoding={OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"},
+                use_dictionary=[path for path in whole if path not in growing] or False,
+                column_encoding=dict.fromkeys([OFFSET, TIMESTAMP, *growing], "DELTA_BINARY_PACKED"),
                 write_statistics=[OFFSET, TIMESTAMP, *declared],
                 store_schema=False,
                 write_page_checksum=True,
