@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _DECIMAL_MAX_BYTES = 64
 _SECOND = 10**9
 _CAMEL = re.compile("_([a-z])")
-_SNAKE = re.compile("([a-z0-9.]|_[a-z])*")
+_SNAKE = re.compile("([^A-Z_]|_[a-z])*")
 
 TEXT_BYTES = 64
 """About what the text of one takes."""

@@ -175,7 +175,9 @@ def test_many_records_are_written(gateway: RunningGateway, flights: str) -> None
     assert [each["offset"] for each in send(gateway, *records)] == [*range(before, before + 5_000)]
 
 
-def test_a_topic_of_version_3_without_schemas_says_which_setting_it_needs(gateway: RunningGateway, topic: str) -> None:
+def test_a_topic_of_version_3_without_schemas_says_which_setting_it_needs(
+    gateway: RunningGateway, topic: str
+) -> None:
     body = json.dumps({"value": {"type": "AVRO", "schema_id": 17, "data": ROW}}).encode()
     answer = post(gateway, f"{gateway.cluster}/topics/{topic}/records", body, "application/json")
     refused(answer, 422, 42205, "set value.columns.schemas")

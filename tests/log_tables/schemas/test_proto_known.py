@@ -57,6 +57,7 @@ def known(name: str, file: str, value: str) -> Any:
         ("Duration", "08ffffffffffffffff7f", "9223372036854775807s"),
         ("Duration", "1001", "0.000000001s"),
         ("FieldMask", "0a01410a03615f42", "A,a_B"),
+        ("FieldMask", "0a056126625f63", "a&bC"),
         ("Timestamp", "1001", "1970-01-01T00:00:00.000000001Z"),
         ("Timestamp", "088092b8c398feffffff01", "0001-01-01T00:00:00Z"),
         ("Value", "11000000000000f87f", "NaN"),
