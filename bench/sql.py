@@ -52,16 +52,16 @@ def grouped(_peers: Peers | None, _scale: Scale) -> Results:
         table = str(root / "topics" / "flights")
         return {
             OURS: {
-                "SQL ms": median_ms(lambda: ask(root, GROUPED.format("flights"))),
-                "Polars ms": median_ms(lambda: _polars(pl.scan_delta(table))),
-                "one record by its offset, ms": median_ms(
+                "SQL ms": _median_ms(lambda: ask(root, GROUPED.format("flights"))),
+                "Polars ms": _median_ms(lambda: _polars(pl.scan_delta(table))),
+                "one record by its offset, ms": _median_ms(
                     lambda: ask(root, 'SELECT value_text FROM flights WHERE "offset" = 123456')
                 ),
             },
-            "the _json view": {"SQL ms": median_ms(lambda: ask(root, GROUPED.format("flights_json")))},
+            "the _json view": {"SQL ms": _median_ms(lambda: ask(root, GROUPED.format("flights_json")))},
             "one plain Parquet file": {
-                "SQL ms": median_ms(lambda: _datafusion(plain)),
-                "Polars ms": median_ms(lambda: _polars(pl.scan_parquet(plain))),
+                "SQL ms": _median_ms(lambda: _datafusion(plain)),
+                "Polars ms": _median_ms(lambda: _polars(pl.scan_parquet(plain))),
             },
         }
 
@@ -183,7 +183,7 @@ def _polars(frame: pl.LazyFrame) -> None:
     frame.group_by("carrier").agg(pl.len(), pl.col("dep_delay").mean()).collect()
 
 
-def median_ms(act: Callable[[], object]) -> float:
+def _median_ms(act: Callable[[], object]) -> float:
     """The median of a few times, after a first one."""
     act()
     times = []
