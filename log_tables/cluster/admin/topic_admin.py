@@ -28,6 +28,7 @@ from log_tables.errors import (
     AlreadyExists,
     Damaged,
     InvalidArgument,
+    StoreUnavailable,
     TopicDeleted,
     TopicExists,
     UnknownTopic,
@@ -52,7 +53,7 @@ def create_topic(
 ) -> Topic:
     """Create a topic with `configs` of `settings`; only lakelog itself creates `internal` ones.
 
-    Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists.
+    Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists, StoreUnavailable.
     """
     config = check_creation(cluster, name, partitions, configs or {}, internal=internal, settings=settings)
     before = _last_incarnation(cluster, name)
@@ -69,7 +70,7 @@ def create_topic(
     def record(known: TopicRecord | None) -> TopicRecord:
         _check_absent(cluster, name)
         if cluster.clock.boottime() - started > CONFIRMATION_MAX_AGE_S:
-            raise InvalidArgument(
+            raise StoreUnavailable(  # nobody asked for what is wrong, and a group asks for a topic of ours
                 f"the creation of topic {name!r} took more than {CONFIRMATION_MAX_AGE_S // 60} minutes "
                 "and was dropped; create it again"
             )
