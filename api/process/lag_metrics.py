@@ -128,7 +128,7 @@ class LagFollower:
 
     def follow(self, partitions: Iterable[Partition]) -> None:
         """Look at those that are due. Raises StoreUnavailable, Damaged."""
-        led_elsewhere = {partition for partition in partitions if not partition.leading}
+        led_elsewhere = [*dict.fromkeys(each for each in partitions if not each.leading)]  # in their order
         self._looks.begin(len(led_elsewhere))
         now = self._clock.monotonic()
         for partition in led_elsewhere:

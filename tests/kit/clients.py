@@ -49,7 +49,7 @@ NO_MEMBER, NOT_ASSIGNED, NO_TOPIC, NO_PARTITION, OUT_OF_RANGE = 40403, 40913, 40
 class Task(Struct, frozen=True):
     """The work of a client: produce to `at`, or fetch from it; or, in `group`, read the topic of `at` and
     commit, or copy it to the partitions `to` by transactions. Tasks of tests/kit/lives_clients.py delete
-    topics and records.
+    topics and records, those of tests/simulation/scenes.py change topics.
     """
 
     kind: Literal[
@@ -64,6 +64,8 @@ class Task(Struct, frozen=True):
         "read lives",
         "truncate",
         "reset",
+        "grow",
+        "alter",
         "kafka produce",
         "kafka read",
     ]

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from tests.kit.asking import Answer, Gateways
 from tests.kit.clients import (
@@ -40,7 +41,8 @@ IMPOSSIBLE = 40002
 PARTITIONS = 2
 """Of each life of a topic."""
 
-LIFE_MAX_S = 3.0
+FILES_STAY_MS = 365 * 24 * 60 * 60 * 1000
+"""Longer than any test, also one in which hours pass at once: the files of all lives are read at its end."""
 
 
 class Again(Client):
@@ -51,6 +53,7 @@ class Again(Client):
     """
 
     timeout_s = WAIT_S
+    life_max_s: ClassVar[float] = 3
 
     def __init__(self, task: Task, gateways: Gateways, history: History, stop: threading.Event) -> None:
         super().__init__(task, gateways, history, stop)
@@ -58,7 +61,7 @@ class Again(Client):
 
     def step(self) -> None:
         self._change("POST", "/topics", Create(self.task.at.topic), IMPOSSIBLE)
-        while self._stop.wait(LIFE_MAX_S * self._draw.random()) is False:
+        while self._stop.wait(self.life_max_s * self._draw.random()) is False:
             self._change("DELETE", f"/topics/{self.task.at.topic}", Delete(self.task.at.topic), NO_TOPIC)
             self._stop.wait(self._draw.random() / 4)
             self._change("POST", "/topics", Create(self.task.at.topic), IMPOSSIBLE)
@@ -68,7 +71,7 @@ class Again(Client):
         body = None
         if isinstance(asked, Create):
             body = {"topic_name": asked.topic, "partitions_count": PARTITIONS}
-            body |= {"configs": [{"name": "file.delete.delay.ms", "value": str(24 * 60 * 60 * 1000)}]}
+            body |= {"configs": [{"name": "file.delete.delay.ms", "value": str(FILES_STAY_MS)}]}
         unknown = False
         with self._history.doing(asked) as doing:
             while not (answer := self._asked(method, path, body, done)).ok:
@@ -130,12 +133,14 @@ class MemberOfLives(Member):
 class Truncater(Client):
     """Deletes what all groups have committed. What it deletes it reads before, into `aside`."""
 
+    every_s: ClassVar[float] = 1
+
     def __init__(self, task: Task, gateways: Gateways, history: History, stop: threading.Event) -> None:
         super().__init__(task, gateways, history, stop)
         self.aside: dict[int, str] = {}
 
     def step(self) -> None:
-        self._stop.wait(1)
+        self._stop.wait(self.every_s)
         places = [self._committed(group) for group in self.task.group.split()]
         if None in places:
             return

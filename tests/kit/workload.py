@@ -122,7 +122,7 @@ class Workload:
             self._settle(group, sorted(to))
         with httpx.Client(base_url=self._urls[0], timeout=30) as client:
             log = read_log(client, topics, groups, self._aside())
-        return check([op for op in self.operations() if _concerns(op, topics, groups)], log)
+        return check([op for op in self.operations() if concerns(op, topics, groups)], log)
 
     def _aside(self) -> dict[At, dict[int, str]]:
         """The records that clients read before they deleted them."""
@@ -156,7 +156,7 @@ def _of(op: Operation, name: str) -> bool:
     return not name or str(getattr(op.asked, "producer", getattr(op.asked, "group", ""))).startswith(name)
 
 
-def _concerns(op: Operation, topics: Collection[str], groups: Collection[str]) -> bool:
+def concerns(op: Operation, topics: Collection[str], groups: Collection[str]) -> bool:
     """Whether an operation is about these topics, and, if a group made it, about these groups."""
     asked = op.asked
     at = asked.parts[0].at if isinstance(asked, Write) and asked.parts else getattr(asked, "at", None)

@@ -66,6 +66,26 @@ class Disk:
         self.fault, self.delay = lambda _call, _path, _process: 0, lambda _call: 0.0
         self.lost, self.capacity = lambda _call: False, 1 << 40
 
+    def make(self, path: str, first: tuple[str, bytes] | None = None) -> None:
+        """Make a directory, durable, with a file `first` in it, unless it is there."""
+        parent = self._root
+        *above, last = _names(path)
+        for name in above:
+            node = parent.names[name]
+            assert isinstance(node, _Directory)
+            parent = node
+        if last in parent.names:
+            return
+        made = parent.names[last] = parent.durable[last] = _Directory(
+            self._number(), changed_us=self._now_us()
+        )
+        if first is not None:
+            name, data = first
+            made.names[name] = made.durable[name] = _File(
+                self._number(), bytearray(data), bytes(data), changed_us=self._now_us(), links=1
+            )
+            self.used += len(data)
+
     # A power cut.
 
     def cut(self, chance: Chance) -> None:

@@ -27,6 +27,9 @@ class Kind(StrEnum):
     FULL = "a store that is full"
     POWER = "a power cut"
     KILL_CLIENT = "the death of a client"
+    KILL_ACTOR = "the death of maintenance, or of whoever else works"
+    STAND_ACTOR = "maintenance, or whoever else works, stands still"
+    HOURS = "hours pass in which nobody runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ PROFILES: Mapping[str, Sequence[Kind]] = {
     "store": (Kind.SLOW_STORE, Kind.STORE_ERRORS, Kind.LOST_ANSWER, Kind.FULL),
     "power": (Kind.POWER, Kind.POWER, Kind.KILL, Kind.STAND, Kind.FSYNC_ERRORS, Kind.SLOW_STORE),
     "clocks": (Kind.STAND, Kind.JUMP, Kind.KILL),
+    "jobs": (Kind.HOURS, Kind.HOURS, Kind.KILL_ACTOR, Kind.STAND_ACTOR, Kind.STORE_ERRORS, Kind.LOST_ANSWER),
+    "hours": (Kind.HOURS, Kind.KILL, Kind.STAND, Kind.POWER),
 }
 """Faults that come together; without a profile a seed draws any."""
 

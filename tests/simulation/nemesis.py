@@ -1,13 +1,16 @@
 """Who brings the faults into a world, and takes them away."""
 
 import errno
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from tests.simulation.faults import Fault
+from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+HOURS_MAX = 12.0
 
 _STORE_CALLS = frozenset({"create", "open", "fsync", "link", "replace", "unlink", "scandir", "mkdir"})
 
@@ -55,9 +58,7 @@ class Nemesis:
     # Gateways.
 
     def _kill(self, fault: Fault) -> None:
-        gateway = self._world.gateways[fault.target]
-        if not gateway.process.dead:
-            gateway.process.kill()
+        self._world.gateways[fault.target].process.kill()
         self._restart_later(fault, fault.target)
 
     def _stop(self, fault: Fault) -> None:
@@ -74,9 +75,42 @@ class Nemesis:
         self._world.gateways[fault.target].process.clock.jump(round(hours * 3_600_000))
 
     def _kill_client(self, fault: Fault) -> None:
-        living = [process for process, _ in self._world.clients if not process.dead]
+        living = [
+            process
+            for process, client in self._world.clients
+            if not process.dead and client.task.kind != "make again"  # its last act must be known
+        ]
         if len(living) > 1:
             living[fault.target % len(living)].kill()
+
+    # Whoever else works, and all together.
+
+    def _actors(self) -> list[Process]:
+        return [process for actor in self._world.actors for process in actor.processes()]
+
+    def _one(self, fault: Fault) -> Iterator[Process]:
+        """One of them, where there are any."""
+        found = self._actors()
+        yield from found[int(fault.amount * len(found)) :][:1]
+
+    def _kill_actor(self, fault: Fault) -> None:
+        for process in self._one(fault):
+            process.kill()
+
+    def _stand_actor(self, fault: Fault) -> None:
+        for process in self._one(fault):
+            process.stand_still(fault.steps / 20)
+
+    def _hours(self, fault: Fault) -> None:
+        """Some hours, and for one of them all some seconds more."""
+        seconds = 3600 * HOURS_MAX**fault.amount
+        if fault.steps % 2:
+            self._scheduler.sleep(seconds)
+        else:
+            self._scheduler.stop(seconds)
+        if fault.steps % 3 == 0:
+            found = [*(gateway.process for gateway in self._world.gateways), *self._actors()]
+            found[fault.steps // 3 % len(found)].stand_still(fault.steps / 100)
 
     # The network.
 
@@ -151,8 +185,9 @@ class Nemesis:
     def _power(self, fault: Fault) -> None:
         world = self._world
         for gateway in world.gateways:
-            if not gateway.process.dead:
-                gateway.process.kill()
+            gateway.process.kill()
+        for process in self._actors():
+            process.kill()
         world.disk.cut(self._scheduler.random)
         for number in range(len(world.gateways)):
             self._restart_later(fault, number)

@@ -177,6 +177,7 @@ class Network:
             self._scheduler.note(source.name, f"{sent.method} {sent.url} is lost")
             self._break(source, exchange)
             return exchange.give_up
+        self._exchanges.setdefault(process, {})[exchange] = None  # whoever dies with it under way breaks it
         # A proxy to which no answer came sends it once more, and has that answer for its client.
         exchange.repeated = _repeatable(sent) and chance(weather.doubled)
         self._later(process, lambda: self._arrive(source, process, app, sent, exchange))
@@ -192,8 +193,6 @@ class Network:
         if (source.name, process.name) in self.cuts:
             self._break(source, exchange)
             return
-        open_ = self._exchanges.setdefault(process, {})
-        open_[exchange] = None
         self._scheduler.note(process.name, f"is asked {sent.method} {urlsplit(sent.url).path}")
 
         def answered(outcome: Reply | ConnectionError) -> None:
@@ -201,7 +200,7 @@ class Network:
                 exchange.repeated = False
                 self._later(process, lambda: self._arrive(source, process, app, sent, exchange))
                 return
-            open_.pop(exchange, None)
+            self._exchanges.get(process, {}).pop(exchange, None)
             lost = self._is_cut(process, source) or self._scheduler.chance(self.weather.lost_answer)
             if lost:
                 self._scheduler.note(process.name, f"the answer to {sent.method} {sent.url} is lost")

@@ -101,6 +101,8 @@ class Process:
 
     def kill(self) -> None:
         """End the process as `kill -9` does."""
+        if self.dead:
+            return
         self.dead = True
         self.scheduler.note("dies", self.name)
         for thread in self.threads:
@@ -277,6 +279,21 @@ class Scheduler:
     def _push(self, when_us: int, timer: Timer) -> None:
         self._numbers += 1
         heapq.heappush(self._timers, (when_us, self._numbers, timer))
+
+    def sleep(self, seconds: float) -> None:
+        """Let the machine be suspended for so long: nothing runs, and `monotonic` stands still."""
+        self.note("world", f"sleeps {seconds:.0f} s")
+        slept_us = round(seconds * 1e6)
+        self.now_us += slept_us
+        self._timers = [(when + slept_us, number, timer) for when, number, timer in self._timers]
+        for process in self.processes:
+            process.stands_until_us += slept_us
+            process.clock.slept_us += slept_us
+
+    def stop(self, seconds: float) -> None:
+        """Let nothing run for so long: what was due meanwhile is due then."""
+        self.note("world", f"is stopped for {seconds:.0f} s")
+        self.now_us += round(seconds * 1e6)
 
     # What happened.
 

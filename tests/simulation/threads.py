@@ -4,7 +4,6 @@ A wait for a lock is a point, and so is what a thread does with others. Real thr
 are refused: they would not be drawn.
 """
 
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -15,9 +14,7 @@ from typing import Any, Self
 from unittest.mock import patch
 
 from tests.simulation.scheduler import Ended, Process, Scheduler, Thread
-
-OURS = ("api", "coordinator", "ingest", "log_tables", "jobs", "lakelog", "tests.kit")
-"""The packages whose threads are simulated."""
+from tests.simulation.substitutes import substituted
 
 _installed: list[Scheduler] = []
 
@@ -314,34 +311,22 @@ _REPLACED: dict[Any, Any] = {
 def installed(scheduler: Scheduler) -> Iterator[None]:
     """Let our modules have the threads of `scheduler`."""
     assert not _installed, "one world at a time"
-    before = [*_replace(_Threading())]
+    shim = _Threading()
+
+    def instead(name: str, value: object) -> object:
+        if value is threading:
+            return shim
+        if isinstance(value, ThreadPoolExecutor):
+            return SimulatedPool(value._max_workers, name)
+        is_made = isinstance(value, type) or value is threading.Lock or value is threading.RLock
+        return _REPLACED.get(value) if is_made else None
 
     def refuse(thread: threading.Thread) -> None:
         raise AssertionError(f"a real thread begins, which no seed draws: {thread}")
 
-    _installed.append(scheduler)
-    try:
-        with patch.object(threading.Thread, "start", refuse):
+    with substituted(instead), patch.object(threading.Thread, "start", refuse):
+        _installed.append(scheduler)
+        try:
             yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
-        _installed.clear()
-
-
-def _replace(shim: ModuleType) -> Iterator[tuple[ModuleType, str, Any]]:
-    """Replace the names in our modules; yields what they were."""
-    for module_name, module in sorted(sys.modules.items()):
-        if not module_name.startswith(OURS):
-            continue
-        for name, value in [*vars(module).items()]:
-            new: Any = None
-            if value is threading:
-                new = shim
-            elif isinstance(value, ThreadPoolExecutor):
-                new = SimulatedPool(value._max_workers, name)
-            elif isinstance(value, type) or value is threading.Lock or value is threading.RLock:
-                new = _REPLACED.get(value)
-            if new is not None:
-                yield module, name, value
-                setattr(module, name, new)
+        finally:
+            _installed.clear()

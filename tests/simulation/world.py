@@ -12,35 +12,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import anyio.to_thread
 import httpx
 
-from log_tables.layout import partition_directory, topic_directory
-from log_tables.root.fsck import check as fsck
-from log_tables.store.local import LocalStore
 from log_tables.store.store import Store
-from log_tables.table.table import Table
-from log_tables.topic_table.topic_snapshot import same
-from log_tables.topic_table.topic_table import TopicTable
 from tests.kit.asking import Gateways
 from tests.kit.clients import CLIENTS, Client, Task, placed, transact
-from tests.kit.history import At, History, Operation, Outcome, Part, Write
-from tests.kit.history_checker import check
+from tests.kit.history import History, Operation, Outcome, Part, Write
 from tests.kit.workload import read_log
-from tests.simulation.chance import Chance
+from tests.simulation.actors import Actor
 from tests.simulation.clock import SimulatedClock
-from tests.simulation.disk import ROOT, Disk, mounted
-from tests.simulation.faults import PROFILES, Fault, Kind, drawn
+from tests.simulation.disk import Disk, mounted
 from tests.simulation.gateway import SimulatedGateway, kafka_address
+from tests.simulation.jobs import Maintainer
+from tests.simulation.judges import are_folded, judge
 from tests.simulation.kafka_clients import KAFKA_CLIENTS, KafkaGateways
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network, SimulatedTransport
+from tests.simulation.plan import COPY, PARTITIONS, TOPIC, Plan
+from tests.simulation.scenes import SCENES
 from tests.simulation.scheduler import Deadlock, Process, Scheduler
+from tests.simulation.stores import Stores
 from tests.simulation.threads import SimulatedEvent, installed
+
+__all__ = ["HEALED_S", "Plan", "RunOutcome", "World"]
 
 HEALED_S = 60.0
 """Within this time of its own a world works again when its faults have stopped."""
@@ -50,65 +48,7 @@ LOOK_STEPS = 20
 
 HAS_MEMBERS = 40914
 
-TOPIC, COPY = "flights", "copies"
-PARTITIONS = 2
-
 SETTINGS: dict[str, Any] = {"leader_timeout_ms": 1_000, "shutdown_timeout_ms": 10_000}
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The plan of a run: drawn from its seed, but for what is left out of it."""
-
-    seed: int
-    steps: int = 2_000
-    gateways: int = 2
-    ordered: bool = True
-    delay_s: float = 0.01
-    tasks: tuple[Task, ...] = ()
-    faults: tuple[Fault, ...] = ()
-    profile: str = ""
-    is_chosen: bool = False
-
-    @staticmethod
-    def of(seed: int, steps: int = 2_000, profile: str = "") -> "Plan":
-        """The plan of a seed, with faults of a profile; "": of one that is drawn, or of any."""
-        chance = Chance(f"plan {seed}")
-        name = profile or chance.choice([*PROFILES, "any", "any"])
-        kinds = [*Kind] if name == "any" else PROFILES[name]
-        gateways = chance.randint(1, 3)
-        return Plan(
-            seed,
-            steps,
-            gateways,
-            chance.random() < 0.7,
-            chance.choice((0.002, 0.02, 0.1)),
-            tuple(_tasks(chance)),
-            drawn(chance, kinds, steps, gateways),
-            name,
-            bool(profile),
-        )
-
-
-def _tasks(chance: Chance) -> Iterator[Task]:
-    """The clients of a run."""
-    here, there = At(TOPIC, 0), At(TOPIC, 1)
-    kinds = [
-        Task("produce", "idempotent", here),
-        Task("produce", "idempotent too", there),
-        Task("produce plainly", "plain", here),
-        Task("fetch", "fetcher", here),
-        Task("read", "member", here, "readers"),
-        Task("read", "another member", here, "readers"),
-        Task("copy", "copier", here, "copiers", (At(COPY, 0), At(COPY, 1))),
-        Task("copy", "another copier", here, "copiers", (At(COPY, 0), At(COPY, 1))),
-        Task("kafka produce", "kafka producer", there),
-        Task("kafka read", "kafka member", here, "readers"),
-        Task("kafka read", "another kafka member", here, "kafka readers"),
-        Task("kafka read", "a third kafka member", here, "kafka readers"),
-    ]
-    yield kinds[0]
-    yield from (task for task in kinds[1:] if chance.random() < 0.5)
 
 
 @dataclass(slots=True)
@@ -137,6 +77,9 @@ class World:
         self.history = History(clock=self.clock)
         self.gateways: list[SimulatedGateway] = []
         self.clients: list[tuple[Process, Client]] = []
+        self.actors: list[Actor] = [Maintainer(self, every_s) for every_s in plan.maintainers]
+        self.scenes = [SCENES[name](self) for name in plan.scenes]
+        self.stores = Stores(self)
         self.stop = {"writers": SimulatedEvent(), "readers": SimulatedEvent()}
         self._lives, self._is_ending = 0, False
         self._look_us, self._folded = 0, False
@@ -146,7 +89,7 @@ class World:
 
     def opened(self, process: Process) -> Store:
         """The root, as a process opens it."""
-        return LocalStore(Path(ROOT), process.clock, ordered=self.disk.ordered)
+        return self.stores.main(process.clock)
 
     def start_gateway(self, number: int) -> SimulatedGateway:
         """Start gateway `number`, at its URL of always."""
@@ -173,7 +116,7 @@ class World:
     def url(self, number: int) -> str:
         return f"http://gateway-{number}.test:8082"
 
-    def _start_client(self, task: Task) -> None:
+    def _start_client(self, task: Task, kinds: Mapping[str, type[Client]] = CLIENTS) -> None:
         process = self.scheduler.process(f"client {task.name}")
         stop: Any = self.stop[_side(task)]
         client: Client
@@ -182,7 +125,7 @@ class World:
             asking = KafkaGateways(self.network, process, addresses)
             client = KAFKA_CLIENTS[task.kind](task, asking, self.history, stop)
         else:
-            kind = CLIENTS[task.kind]
+            kind = kinds[task.kind]
             client = kind(task, self._asking(process, kind.timeout_s), self.history, stop)
         self.clients.append((process, client))
         process.start_thread("main", client.run)
@@ -224,7 +167,7 @@ class World:
                 self._work()
                 self._heal()
                 self._end()
-                self._judge()
+                judge(self, self.log)
             except (AssertionError, httpx.HTTPError) as error:
                 found.problems.append(f"{type(error).__name__}: {error}")
             finally:
@@ -242,11 +185,22 @@ class World:
             self.start_gateway(number)
         self._within(HEALED_S, lambda: all(each.serves for each in self.gateways), "the first start")
         for name in (TOPIC, COPY):
-            body = {"topic_name": name, "partitions_count": PARTITIONS}
-            answer = self.ask(partial(_made, body=body))
-            assert answer.status_code == 201, answer.text
+            self._make(name, PARTITIONS, self.plan.configs)
         for task in self.plan.tasks:
             self._start_client(task)
+        for scene in self.scenes:
+            if scene.is_created:
+                self._make(scene.topic, 1, {**self.plan.configs, **scene.configs})
+            for task in scene.tasks:
+                self._start_client(task, scene.kinds)
+        for actor in self.actors:
+            actor.begin()
+
+    def _make(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        listed = [{"name": key, "value": value} for key, value in configs.items()]
+        body = {"topic_name": topic, "partitions_count": partitions, "configs": listed}
+        answer = self.ask(lambda client: client.post("/topics", json=body))
+        assert answer.status_code == 201, answer.text
 
     def _work(self) -> None:
         began = self.scheduler.steps
@@ -258,27 +212,37 @@ class World:
     def _heal(self) -> None:
         """All faults stop: everybody works again."""
         self.nemesis.end()
-        begun = self.clock.monotonic()
         self.scheduler.note("world", "heals")
+        self._serve()
+        for hours in self.plan.nights:
+            self.scheduler.sleep(hours * 3600)
+            self._serve()
+
+    def _serve(self) -> None:
+        """Wait until everybody has worked."""
+        begun = self.clock.monotonic()
         living = [client for process, client in self.clients if not process.dead]
 
         def done() -> bool:
             if self.scheduler.failures:
                 return True
-            return all(each.serves for each in self.gateways) and all(
-                self._has_worked(client, begun) for client in living
+            return (
+                all(each.serves for each in self.gateways)
+                and all(self._has_worked(client, begun) for client in living)
+                and all(actor.has_worked(begun) for actor in self.actors)
             )
 
         self._within(HEALED_S, done, lambda: self._waiting(living, begun))
 
     def _has_worked(self, client: Client, since: float) -> bool:
-        if client.task.kind in ("read", "copy", "kafka read"):
+        if client.task.kind not in ("produce", "produce plainly", "fetch", "kafka produce"):
             return True  # the partitions of a topic may all be another member's
         newest = self.history.operations()[-200:]
         return any(_is_of(op, client.task) and op.ok and op.begin >= since for op in newest)
 
     def _waiting(self, living: Sequence[Client], since: float) -> str:
         silent = [client.task.name for client in living if not self._has_worked(client, since)]
+        silent += [actor.name for actor in self.actors if not actor.has_worked(since)]
         down = [each.url for each in self.gateways if not each.serves]
         return f"everything works again; {silent} have done nothing since, {down} do not serve"
 
@@ -289,9 +253,14 @@ class World:
             self._within(HEALED_S, partial(self._have_ended, side), f"the {side} end")
         for task in {task.group: task for task in self.plan.tasks if task.kind == "copy"}.values():
             self.ask(partial(self._settle, task))
+        for actor in self.actors:
+            actor.stop.set()
+        self._within(HEALED_S, lambda: all(actor.ended for actor in self.actors), "the actors end")
         groups = sorted({task.group for task in self.plan.tasks if task.group})
         topics = {TOPIC: PARTITIONS, COPY: PARTITIONS}
         self.log = self.ask(lambda client: read_log(client, topics, groups))
+        for scene in self.scenes:
+            self.ask(scene.read)
         self._within(HEALED_S, lambda: not any(map(_used, self.gateways)), "all room is given back")
         self._within(HEALED_S, self._is_folded, "topics are folded")
         self._is_ending = True
@@ -303,8 +272,9 @@ class World:
         """Whether the topics' tables have the files of the partitions; looks once in a second."""
         if not self._folded and self.scheduler.now_us >= self._look_us:
             self._look_us = self.scheduler.now_us + 1_000_000
-            store = LocalStore(Path(ROOT), self.clock)
-            self._folded = all(_is_level(store, self.clock, topic_directory(each)) for each in (TOPIC, COPY))
+            topics = {TOPIC: PARTITIONS, COPY: PARTITIONS}
+            topics |= {topic: count for scene in self.scenes for topic, count in scene.folded().items()}
+            self._folded = are_folded(self.stores.main(), self.clock, topics)
         return self._folded
 
     def _have_ended(self, side: str) -> bool:
@@ -330,14 +300,6 @@ class World:
                     doing.failed()
             self.scheduler.pause(0.5)
 
-    def _judge(self) -> None:
-        """Judge what is there, and what was said."""
-        for finding in check(self.history.operations(), self.log):
-            raise AssertionError(f"{finding.kind}: {finding.text}")
-        store = LocalStore(Path(ROOT), self.clock, ordered=self.disk.ordered)
-        report = fsck(store, deep=True)
-        assert not report.problems, report.problems
-
     # Help.
 
     def _failed(self) -> bool:
@@ -355,19 +317,9 @@ class World:
             assert condition(), f"not within {seconds:.0f} s: {_text(what)}"
 
 
-def _made(client: httpx.Client, body: Mapping[str, object]) -> httpx.Response:
-    return client.post("/topics", json=body)
-
-
 def _used(simulated: SimulatedGateway) -> int:
     assert simulated.gateway is not None
     return simulated.gateway.buffer.used
-
-
-def _is_level(store: Store, clock: SimulatedClock, directory: str) -> bool:
-    folded = TopicTable(store, directory, clock).snapshot
-    tables = [Table(store, partition_directory(directory, number), clock) for number in range(PARTITIONS)]
-    return all(same(folded.of(number), table.snapshot.segments) for number, table in enumerate(tables))
 
 
 def _text(what: str | Callable[[], str]) -> str:
@@ -395,6 +347,7 @@ def _in_place_of_the_machine(world: World) -> Iterator[None]:
     collected = gc.isenabled()
     with ExitStack() as stack:
         stack.enter_context(installed(world.scheduler))
+        stack.enter_context(world.stores.installed())
         stack.enter_context(mounted(world.disk))
         stack.enter_context(patch.object(anyio.to_thread, "run_sync", _run_sync))
         gc.disable()  # it would call what has ended, at any time

@@ -1,0 +1,58 @@
+"""What is judged when a world has ended, and before."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from log_tables.layout import partition_directory, topic_directory
+from log_tables.root.fsck import check as fsck
+from log_tables.store.store import Store
+from log_tables.table.table import Table
+from log_tables.topic_table.topic_snapshot import same
+from log_tables.topic_table.topic_table import TopicTable
+from tests.kit.history import Operation
+from tests.kit.history_checker import Log, check
+from tests.kit.workload import concerns
+from tests.simulation.clock import SimulatedClock
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def judge(world: "World", log: Log) -> None:
+    """Judge what is there, and what was said. Raises AssertionError."""
+    groups = [task.group for task in world.plan.tasks]
+    operations = [op for op in world.history.operations() if concerns(op, topics_of(log), groups)]
+    judge_history(operations, log)
+    for scene in world.scenes:
+        scene.judge()
+    for actor in world.actors:
+        actor.judge()
+    judge_root(world.stores.main())
+
+
+def topics_of(log: Log) -> dict[str, int]:
+    """The topics of a log, with their numbers of partitions."""
+    return {at.topic: sum(each.topic == at.topic for each in log.records) for at in log.records}
+
+
+def judge_history(operations: Sequence[Operation], log: Log) -> None:
+    """Judge the operations of topics by what these have in the end."""
+    for finding in check(operations, log):
+        raise AssertionError(f"{finding.kind}: {finding.text}")
+
+
+def judge_root(store: Store) -> None:
+    """Judge all files of a root."""
+    report = fsck(store, deep=True)
+    assert not report.problems, report.problems
+
+
+def are_folded(store: Store, clock: SimulatedClock, topics: Mapping[str, int]) -> bool:
+    """Whether the tables over `topics` have the files of their partitions."""
+    return all(_is_folded(store, clock, topic_directory(name), count) for name, count in topics.items())
+
+
+def _is_folded(store: Store, clock: SimulatedClock, directory: str, partitions: int) -> bool:
+    folded = TopicTable(store, directory, clock).snapshot
+    tables = [Table(store, partition_directory(directory, number), clock) for number in range(partitions)]
+    return all(same(folded.of(number), table.snapshot.segments) for number, table in enumerate(tables))

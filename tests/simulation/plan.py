@@ -1,0 +1,91 @@
+"""The plan of a run: its clients, faults and all else, drawn from its seed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tests.kit.clients import Task
+from tests.kit.history import At
+from tests.simulation.chance import Chance
+from tests.simulation.faults import PROFILES, Fault, Kind, drawn
+from tests.simulation.scenes import SCENES
+
+TOPIC, COPY = "flights", "copies"
+PARTITIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a run: drawn from its seed, but for what is left out of it."""
+
+    seed: int
+    steps: int = 2_000
+    gateways: int = 2
+    ordered: bool = True
+    delay_s: float = 0.01
+    tasks: tuple[Task, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    profile: str = ""
+    is_chosen: bool = False
+    maintainers: tuple[float, ...] = ()
+    """How often each scheduler of jobs runs them, in seconds."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """The settings of the topics."""
+    nights: tuple[float, ...] = ()
+    """Hours in which nobody runs, one after the other, when the faults are over."""
+    scenes: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(seed: int, steps: int = 2_000, profile: str = "") -> "Plan":
+        """The plan of a seed, with faults of a profile; "": of one that is drawn, or of any."""
+        chance = Chance(f"plan {seed}")
+        name = profile or chance.choice([*PROFILES, "any", "any"])
+        kinds = [*Kind] if name == "any" else PROFILES[name]
+        gateways = chance.randint(1, 3)
+        more = Chance(f"actors {seed}")
+        every = tuple(more.choice((0.2, 0.5, 1.0)) for _ in range(more.choice((0, 0, 0, 1, 2))))
+        return Plan(
+            seed,
+            steps,
+            gateways,
+            chance.random() < 0.7,
+            chance.choice((0.002, 0.02, 0.1)),
+            tuple(_tasks(chance)),
+            drawn(chance, kinds, steps, gateways),
+            name,
+            bool(profile),
+            every or ((1.0,) if name == "jobs" else ()),
+            _configs(more),
+            tuple(more.choice((1.1, 2.0, 7.0, 25.0)) for _ in range(more.choice((0, 0, 0, 2, 4)))),
+            tuple(name for name in SCENES if more.random() < 0.15),
+        )
+
+
+def _configs(chance: Chance) -> dict[str, str]:
+    """Settings of topics with which there is something to do for jobs."""
+    found = {"producer.id.expiration.ms": str(10 * 24 * 3_600_000)}
+    if chance.random() < 0.7:
+        found["merge.min.age.ms"] = "0"
+    if chance.random() < 0.5:
+        found["segment.bytes"] = chance.choice(("8192", "65536"))
+    return found
+
+
+def _tasks(chance: Chance) -> Iterator[Task]:
+    """The clients of a run."""
+    here, there = At(TOPIC, 0), At(TOPIC, 1)
+    kinds = [
+        Task("produce", "idempotent", here),
+        Task("produce", "idempotent too", there),
+        Task("produce plainly", "plain", here),
+        Task("fetch", "fetcher", here),
+        Task("read", "member", here, "readers"),
+        Task("read", "another member", here, "readers"),
+        Task("copy", "copier", here, "copiers", (At(COPY, 0), At(COPY, 1))),
+        Task("copy", "another copier", here, "copiers", (At(COPY, 0), At(COPY, 1))),
+        Task("kafka produce", "kafka producer", there),
+        Task("kafka read", "kafka member", here, "readers"),
+        Task("kafka read", "another kafka member", here, "kafka readers"),
+        Task("kafka read", "a third kafka member", here, "kafka readers"),
+    ]
+    yield kinds[0]
+    yield from (task for task in kinds[1:] if chance.random() < 0.5)

@@ -1,0 +1,183 @@
+"""Topics of their own in a world, each with its clients, and what has to be there in the end."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import httpx
+
+from tests.kit import lives
+from tests.kit.asking import Answer, Gateways
+from tests.kit.clients import CLIENTS, NO_TOPIC, Client, Task
+from tests.kit.history import At, Operation
+from tests.kit.history_checker import Finding, check
+from tests.kit.lives_clients import LIVES_CLIENTS, PARTITIONS, Again, Truncater
+from tests.kit.workload import concerns, read_log
+from tests.simulation.judges import topics_of
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Scene(ABC):
+    """One of them. `topic` is created with `configs`, unless a client does so."""
+
+    topic: ClassVar[str]
+    groups: ClassVar[tuple[str, ...]] = ()
+    partitions: ClassVar[int] = 1
+    is_created: ClassVar[bool] = True
+    configs: ClassVar[Mapping[str, str]] = {}
+    kinds: ClassVar[Mapping[str, type[Client]]] = {**CLIENTS, **LIVES_CLIENTS}
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+
+    @property
+    @abstractmethod
+    def tasks(self) -> Sequence[Task]:
+        """Those of its clients."""
+
+    @abstractmethod
+    def read(self, client: httpx.Client) -> None:
+        """Read what is there, when its clients have ended."""
+
+    def folded(self) -> Mapping[str, int]:
+        """The topics that gateways have to fold in the end, with their numbers of partitions."""
+        return {}
+
+    @abstractmethod
+    def findings(self, operations: Sequence[Operation]) -> Sequence[Finding]:
+        """What is wrong, from the operations of its topic and groups."""
+
+    def judge(self) -> None:
+        """Judge all. Raises AssertionError."""
+        topics, groups = {self.topic: 0}, self.groups
+        operations = [op for op in self.world.history.operations() if concerns(op, topics, groups)]
+        for finding in self.findings(operations):
+            raise AssertionError(f"{self.topic}: {finding.kind}: {finding.text}")
+
+
+class CheckedScene(Scene):
+    """What the history checker judges."""
+
+    def read(self, client: httpx.Client) -> None:
+        aside = {each.task.at: each.aside for each in self.clients() if isinstance(each, Truncater)}
+        self.log = read_log(client, {self.topic: self.partitions}, self.groups, aside)
+
+    def folded(self) -> Mapping[str, int]:
+        return topics_of(self.log)
+
+    def clients(self) -> list[Client]:
+        """Those of this scene."""
+        return [client for _, client in self.world.clients if client.task.at.topic == self.topic]
+
+    def findings(self, operations: Sequence[Operation]) -> Sequence[Finding]:
+        return check(operations, self.log)
+
+
+class OftenTruncater(Truncater):
+    every_s = 0.2
+
+
+class Truncated(CheckedScene):
+    """What all groups have committed is deleted."""
+
+    topic = "truncated"
+    groups = ("truncated-readers",)
+    kinds: ClassVar[Mapping[str, type[Client]]] = {**Scene.kinds, "truncate": OftenTruncater}
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        at = At(self.topic, 0)
+        return (
+            Task("produce", "idempotent, truncated", at),
+            Task("fetch", "fetcher, truncated", at),
+            Task("read", "reader of truncated", at, *self.groups),
+            Task("truncate", "truncater", at, *self.groups),
+        )
+
+
+class Grower(Client):
+    """Gives its topic one more partition, up to GROWN."""
+
+    def step(self) -> None:
+        self._stop.wait(self.gateways.clock.random())
+        topic = self.task.at.topic
+        found = self.gateways.ask("GET", f"/topics/{topic}")
+        if found.ok and len(found.json()["partitions"]) < GROWN:
+            count = len(found.json()["partitions"]) + 1
+            change(self.gateways, "PATCH", f"topics/{topic}", {"partitions_count": count})
+
+
+GROWN = 3
+
+
+def change(gateways: Gateways, method: str, path: str, body: object) -> Answer:
+    """Ask once for a change of the cluster, which may have been done before."""
+    found = gateways.ask("GET", "/v3/clusters")
+    if not found.ok:
+        return found
+    cluster = found.json()["data"][0]["cluster_id"]
+    content = {"Content-Type": "application/json"}
+    return gateways.ask(method, f"/v3/clusters/{cluster}/{path}", body, content, (DONE_BEFORE, NO_TOPIC))
+
+
+DONE_BEFORE = 40002
+"""Among others: the topic has as many partitions already."""
+
+
+class Grown(CheckedScene):
+    """A topic gets partitions, and each gets records as soon as it is there."""
+
+    topic = "grown"
+    groups = ("grown-readers",)
+    partitions = GROWN
+    kinds: ClassVar[Mapping[str, type[Client]]] = {**Scene.kinds, "grow": Grower}
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        return (
+            *(Task("produce to lives", f"to grown {index}", At(self.topic, index)) for index in range(GROWN)),
+            Task("read", "reader of grown", At(self.topic, 0), *self.groups),
+            Task("grow", "grower", At(self.topic, 0)),
+        )
+
+    def read(self, client: httpx.Client) -> None:
+        there = len(client.get(f"/topics/{self.topic}").json()["partitions"])
+        self.log = read_log(client, {self.topic: there}, self.groups)
+
+
+class OftenAgain(Again):
+    life_max_s = 0.5
+
+
+class Lives(Scene):
+    """A topic is deleted and made again and again."""
+
+    topic = "phoenix"
+    groups = ("phoenix-readers",)
+    is_created = False
+    kinds: ClassVar[Mapping[str, type[Client]]] = {**Scene.kinds, "make again": OftenAgain}
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        return (
+            Task("make again", "maker", At(self.topic, 0)),
+            *(Task("produce to lives", f"to life {at}", At(self.topic, at)) for at in range(PARTITIONS)),
+            Task("fetch lives", "fetcher of lives", At(self.topic, 0)),
+            Task("read lives", "reader of lives", At(self.topic, 1), *self.groups),
+        )
+
+    def read(self, client: httpx.Client) -> None:
+        """Its tables are read when all have ended."""
+
+    def findings(self, operations: Sequence[Operation]) -> Sequence[Finding]:
+        store = self.world.stores.main()
+        left = lives.not_emptied(store, self.topic)
+        assert not left, left
+        found = lives.lives(operations, store, self.topic)
+        return lives.check(operations, found, self.topic)
+
+
+SCENES: Mapping[str, type[Scene]] = {each.topic: each for each in (Truncated, Grown, Lives)}
+"""By their topics."""
