@@ -53,10 +53,10 @@ class Actor(ABC):
 
     @abstractmethod
     def work(self, process: "Process") -> None:
-        """What it does in `process` until `stop` is set."""
+        """Do its work in `process` until `stop` is set."""
 
     def processes(self) -> list["Process"]:
-        """Those of its processes that live."""
+        """The processes of it that live."""
         return [] if self.process is None or self.process.dead else [self.process]
 
     @property

@@ -1,4 +1,4 @@
-"""What is judged when a world has ended, and before."""
+"""The judgement when a world has ended, and before."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING

@@ -35,7 +35,7 @@ class Scene(ABC):
     @property
     @abstractmethod
     def tasks(self) -> Sequence[Task]:
-        """Those of its clients."""
+        """The tasks of its clients."""
 
     @abstractmethod
     def read(self, client: httpx.Client) -> None:
@@ -47,7 +47,7 @@ class Scene(ABC):
 
     @abstractmethod
     def findings(self, operations: Sequence[Operation]) -> Sequence[Finding]:
-        """What is wrong, from the operations of its topic and groups."""
+        """Findings, from the operations of its topic and groups."""
 
     def judge(self) -> None:
         """Judge all. Raises AssertionError."""
@@ -58,7 +58,7 @@ class Scene(ABC):
 
 
 class CheckedScene(Scene):
-    """What the history checker judges."""
+    """A scene that the history checker judges."""
 
     def read(self, client: httpx.Client) -> None:
         aside = {each.task.at: each.aside for each in self.clients() if isinstance(each, Truncater)}
@@ -68,7 +68,7 @@ class CheckedScene(Scene):
         return topics_of(self.log)
 
     def clients(self) -> list[Client]:
-        """Those of this scene."""
+        """The clients of this scene."""
         return [client for _, client in self.world.clients if client.task.at.topic == self.topic]
 
     def findings(self, operations: Sequence[Operation]) -> Sequence[Finding]:
@@ -80,7 +80,7 @@ class OftenTruncater(Truncater):
 
 
 class Truncated(CheckedScene):
-    """What all groups have committed is deleted."""
+    """Whatever all groups have committed is deleted."""
 
     topic = "truncated"
     groups = ("truncated-readers",)

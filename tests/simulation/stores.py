@@ -23,7 +23,7 @@ MAIN, REMOTE, COPIED = (f"{ROOT}/{name}" for name in ("root", "remote", "copy"))
 
 
 class Stores:
-    """What processes open."""
+    """The stores that processes open."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
