@@ -7,10 +7,12 @@ from tests.kit.clients import Task
 from tests.kit.history import At
 from tests.simulation.chance import Chance
 from tests.simulation.faults import PROFILES, Fault, Kind, drawn
-from tests.simulation.scenes import SCENES
 
 TOPIC, COPY = "flights", "copies"
 PARTITIONS = 2
+
+SCENES = ("truncated", "grown", "phoenix", "keyed", "typed")
+"""The topics of scenes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Plan:
     nights: tuple[float, ...] = ()
     """Hours in which nobody runs, one after the other, when the faults are over."""
     scenes: tuple[str, ...] = ()
+    copies: bool = False
+    """Whether the root is copied."""
 
     @staticmethod
     def of(seed: int, steps: int = 2_000, profile: str = "") -> "Plan":
@@ -57,6 +61,7 @@ class Plan:
             _configs(more),
             tuple(more.choice((1.1, 2.0, 7.0, 25.0)) for _ in range(more.choice((0, 0, 0, 2, 4)))),
             tuple(name for name in SCENES if more.random() < 0.15),
+            more.random() < 0.2,
         )
 
 

@@ -177,7 +177,3 @@ class Lives(Scene):
         assert not left, left
         found = lives.lives(operations, store, self.topic)
         return lives.check(operations, found, self.topic)
-
-
-SCENES: Mapping[str, type[Scene]] = {each.topic: each for each in (Truncated, Grown, Lives)}
-"""By their topics."""

@@ -305,6 +305,8 @@ class Scheduler:
 
     def failed(self, who: str, error: BaseException) -> None:
         """Note that something ended as nothing may."""
+        if self.over:
+            return  # what is amid something ends anyhow
         self.note(who, f"fails: {type(error).__name__}: {error}")
         self.failures.append((who, error))
 

@@ -25,15 +25,18 @@ from tests.kit.history import History, Operation, Outcome, Part, Write
 from tests.kit.workload import read_log
 from tests.simulation.actors import Actor
 from tests.simulation.clock import SimulatedClock
+from tests.simulation.columns import Typed
+from tests.simulation.copies import RootCopier
 from tests.simulation.disk import Disk, mounted
 from tests.simulation.gateway import SimulatedGateway, kafka_address
 from tests.simulation.jobs import Maintainer
 from tests.simulation.judges import are_folded, judge
 from tests.simulation.kafka_clients import KAFKA_CLIENTS, KafkaGateways
+from tests.simulation.keys import Keyed
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network, SimulatedTransport
 from tests.simulation.plan import COPY, PARTITIONS, TOPIC, Plan
-from tests.simulation.scenes import SCENES
+from tests.simulation.scenes import Grown, Lives, Scene, Truncated
 from tests.simulation.scheduler import Deadlock, Process, Scheduler
 from tests.simulation.stores import Stores
 from tests.simulation.threads import SimulatedEvent, installed
@@ -47,6 +50,9 @@ LOOK_STEPS = 20
 """Between two looks whether something has happened."""
 
 HAS_MEMBERS = 40914
+
+SCENES: Mapping[str, type[Scene]] = {each.topic: each for each in (Truncated, Grown, Lives, Keyed, Typed)}
+"""By their topics."""
 
 SETTINGS: dict[str, Any] = {"leader_timeout_ms": 1_000, "shutdown_timeout_ms": 10_000}
 
@@ -78,6 +84,8 @@ class World:
         self.gateways: list[SimulatedGateway] = []
         self.clients: list[tuple[Process, Client]] = []
         self.actors: list[Actor] = [Maintainer(self, every_s) for every_s in plan.maintainers]
+        if plan.copies:
+            self.actors.append(RootCopier(self))
         self.scenes = [SCENES[name](self) for name in plan.scenes]
         self.stores = Stores(self)
         self.stop = {"writers": SimulatedEvent(), "readers": SimulatedEvent()}

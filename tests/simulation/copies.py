@@ -1,0 +1,56 @@
+"""A copy of the root while it is in use, and what has to be in it."""
+
+from typing import ClassVar
+
+from log_tables.cluster.cluster import Cluster
+from log_tables.record import to_records
+from log_tables.root.copy import copy_root, open_target
+from tests.kit.history import Write
+from tests.simulation.actors import Actor
+from tests.simulation.judges import judge_root
+from tests.simulation.plan import COPY, TOPIC
+from tests.simulation.scheduler import Process
+from tests.simulation.stores import COPIED
+
+
+class RootCopier(Actor):
+    """Copies the root once; what a death has interrupted it continues."""
+
+    name: ClassVar[str] = "copy"
+    _began: float | None = None
+    _is_done = False
+
+    def work(self, process: Process) -> None:
+        self.stop.wait(process.clock.random())
+        while not self._is_done and not self.stop.is_set():
+            began = self.world.clock.monotonic()
+            source = self.world.opened(process)
+            target = open_target(source, COPIED, {}, process.clock)
+            copy_root(source, target, process.clock)
+            self._began, self._is_done = began, True
+        self.stop.wait()
+
+    def has_worked(self, since: float) -> bool:  # noqa: ARG002 -- one copy is enough
+        return self._is_done
+
+    def judge(self) -> None:
+        """What was acknowledged before the copy began is in it, where it was acknowledged."""
+        if self._began is None:
+            return
+        store = self.world.stores.open(COPIED, create=False)
+        judge_root(store)
+        cluster = Cluster.open(store, self.world.clock, create=False)
+        held = {}
+        for name in (TOPIC, COPY):
+            for number, log in enumerate(cluster.topic(name).partitions()):
+                for offset, record in enumerate(to_records(log.fetch(0, 1 << 30))):
+                    held[name, number, offset] = (record.value or b"").decode().strip('"')
+        for op in self.world.history.operations():
+            if not (isinstance(op.asked, Write) and op.ok and op.end < self._began):
+                continue
+            offsets = iter(getattr(op.answer, "offsets", ()))
+            for at, value in ((part.at, value) for part in op.asked.parts for value in part.values):
+                told = next(offsets, None)
+                if at.topic in (TOPIC, COPY) and told is not None:
+                    found = held.get((at.topic, at.partition, told))
+                    assert found == value, f"the copy has {found!r} at {at}@{told}, not {value!r}"
