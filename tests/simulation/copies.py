@@ -34,7 +34,7 @@ class RootCopier(Actor):
         return self._is_done
 
     def judge(self) -> None:
-        """What was acknowledged before the copy began is in it, where it was acknowledged."""
+        """All that was acknowledged before the copy began is in it, where it was acknowledged."""
         if self._began is None:
             return
         store = self.world.stores.open(COPIED, create=False)

@@ -1,6 +1,6 @@
 """The judgement when a world has ended, and before."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from log_tables.layout import partition_directory, topic_directory
@@ -47,12 +47,15 @@ def judge_root(store: Store) -> None:
     assert not report.problems, report.problems
 
 
-def are_folded(store: Store, clock: SimulatedClock, topics: Mapping[str, int]) -> bool:
-    """Whether the tables over `topics` have the files of their partitions."""
-    return all(_is_folded(store, clock, topic_directory(name), count) for name, count in topics.items())
+def unfolded(store: Store, clock: SimulatedClock, topics: Mapping[str, int]) -> list[str]:
+    """The partitions of `topics` of whose files their table lacks some, or has others."""
+    return [at for name, count in topics.items() for at in _unfolded(store, clock, name, count)]
 
 
-def _is_folded(store: Store, clock: SimulatedClock, directory: str, partitions: int) -> bool:
+def _unfolded(store: Store, clock: SimulatedClock, name: str, partitions: int) -> Iterator[str]:
+    directory = topic_directory(name)
     folded = TopicTable(store, directory, clock).snapshot
-    tables = [Table(store, partition_directory(directory, number), clock) for number in range(partitions)]
-    return all(same(folded.of(number), table.snapshot.segments) for number, table in enumerate(tables))
+    for number in range(partitions):
+        table = Table(store, partition_directory(directory, number), clock)
+        if not same(folded.of(number), table.snapshot.segments):
+            yield f"{name}/{number} at version {table.snapshot.version}"

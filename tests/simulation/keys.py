@@ -110,7 +110,7 @@ def judged(there: Sequence[_There], operations: Sequence[Operation]) -> Iterator
 
 
 def _told(operations: Sequence[Operation]) -> tuple[dict[int, str], set[str]]:
-    """What was acknowledged, by offset; and what may be there, or was told without its offset."""
+    """All that was acknowledged, by offset; and what may be there, or was told without its offset."""
     told: dict[int, str] = {}
     perhaps: set[str] = set()
     for op in operations:

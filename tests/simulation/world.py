@@ -30,7 +30,7 @@ from tests.simulation.copies import RootCopier
 from tests.simulation.disk import Disk, mounted
 from tests.simulation.gateway import SimulatedGateway, kafka_address
 from tests.simulation.jobs import Maintainer
-from tests.simulation.judges import are_folded, judge
+from tests.simulation.judges import judge, unfolded
 from tests.simulation.kafka_clients import KAFKA_CLIENTS, KafkaGateways
 from tests.simulation.keys import Keyed
 from tests.simulation.nemesis import Nemesis
@@ -90,7 +90,8 @@ class World:
         self.stores = Stores(self)
         self.stop = {"writers": SimulatedEvent(), "readers": SimulatedEvent()}
         self._lives, self._is_ending = 0, False
-        self._look_us, self._folded = 0, False
+        self._look_us = 0
+        self._unfolded = [TOPIC]
         self.nemesis = Nemesis(self)
 
     # What there is.
@@ -270,7 +271,7 @@ class World:
         for scene in self.scenes:
             self.ask(scene.read)
         self._within(HEALED_S, lambda: not any(map(_used, self.gateways)), "all room is given back")
-        self._within(HEALED_S, self._is_folded, "topics are folded")
+        self._within(HEALED_S, self._is_folded, lambda: f"topics are folded; {self._unfolded} are not")
         self._is_ending = True
         for each in self.gateways:
             each.stop()
@@ -278,12 +279,12 @@ class World:
 
     def _is_folded(self) -> bool:
         """Whether the topics' tables have the files of the partitions; looks once in a second."""
-        if not self._folded and self.scheduler.now_us >= self._look_us:
+        if self._unfolded and self.scheduler.now_us >= self._look_us:
             self._look_us = self.scheduler.now_us + 1_000_000
             topics = {TOPIC: PARTITIONS, COPY: PARTITIONS}
             topics |= {topic: count for scene in self.scenes for topic, count in scene.folded().items()}
-            self._folded = are_folded(self.stores.main(), self.clock, topics)
-        return self._folded
+            self._unfolded = unfolded(self.stores.main(), self.clock, topics)
+        return not self._unfolded
 
     def _have_ended(self, side: str) -> bool:
         of_side = [process for process, client in self.clients if _side(client.task) == side]
