@@ -1,8 +1,9 @@
 """The tables over topics, which this gateway brings to where their partitions are.
 
 One gateway folds a topic, with one commit for all its partitions. If two do, the store decides between them.
-A partition that is led here costs no look at the store. Others are looked at each second while they change,
-and less often while they do not. A topic that nobody appends to and nobody reads is looked at once.
+What is appended to a partition that is led here is known without a look at the store. What others remove from
+it, or merge, is looked for seldom. Other partitions are looked at each second while they change, and less
+often while they do not. A topic that nobody appends to and nobody reads is looked at once.
 """
 
 import math
@@ -24,7 +25,7 @@ from log_tables.errors import LakelogError, TopicDeleted, UnknownTopic
 
 LOOK_MAX_S = 30.0
 """The longest pause between two looks at a partition that another gateway leads, or nobody, while nothing
-comes: on an object store each look is paid."""
+comes: on an object store each look is paid. It is the pause of those that are led here, too."""
 
 LOOKS_PER_S = 20.0
 """Looks at all such partitions together, while nothing comes to their topics: of more than 600 each is looked
@@ -213,9 +214,9 @@ class FoldDuty:
         if not one.topic.is_open(number):
             return now >= state.due
         partition = one.topic.partition(number)
-        if partition.leading:
-            state.pause_s = 0.0  # it was looked at before this gateway claimed it
-            return partition.snapshot.version != state.version
+        if partition.leading and partition.snapshot.version != state.version:
+            state.pause_s, state.due = 0.0, now + LOOK_MAX_S
+            return True
         may_wait = not state.failed and one.rests(now)
         if now < state.due or (may_wait and not self._looks.has_turn(state.pause_s)):
             return False
@@ -228,6 +229,8 @@ class FoldDuty:
         except LakelogError:
             return True  # the fold names it, and goes on with the others
         state.pause_s = self._looks.pause_s(state.pause_s, moved=moved, rests=one.rests(now))
+        if partition.leading:  # what is appended is known here; others remove records, and merge them
+            state.pause_s = max(state.pause_s, LOOK_MAX_S)
         state.due = now + state.pause_s
         return partition.snapshot.version != state.version
 

@@ -53,6 +53,25 @@ def test_one_commit_folds_all_partitions_and_an_idle_topic_costs_nothing(world: 
     assert asked(world) == before
 
 
+def test_what_others_remove_from_a_led_partition_is_folded_although_nothing_is_appended(
+    world: FoldedTopic, clock: ManualClock
+) -> None:
+    """A topic's records may be deleted, or expire, through another process, after its last append."""
+    duty = duty_of(world.cluster)
+    world.append(0, 5)
+    duty.run()
+    another(world.cluster).topic("t").partition(0).truncate(4)
+    for _ in range(2):
+        clock.advance(int(LOOK_MAX_S * 1_000))
+        duty.run()
+    world.check_level()
+    assert [segment.base_offset for segment in world.table.snapshot.of(0)] == [4]
+    before = asked(world)
+    clock.advance(int(LOOK_MAX_S * 500))
+    duty.run()
+    assert asked(world) == before
+
+
 class MeetingStore(StoreWrapper):
     """A store in which the commits of two folds wait for one another."""
 
