@@ -12,9 +12,9 @@ from tests.simulation.faults import Fault, Kind, smallest
 from tests.simulation.runs import report, run_seed, say
 
 STEPS = 2_000
-TOGETHER = 20
-FIXED = [*range(0, 240, TOGETHER)]
-NEW = [*range(0, 60, TOGETHER)]
+TOGETHER = 10
+FIXED = [*range(0, 100, TOGETHER)]
+NEW = [*range(0, 20, TOGETHER)]
 
 
 @pytest.mark.parametrize("first", FIXED)

@@ -46,6 +46,9 @@ __all__ = ["HEALED_S", "Plan", "RunOutcome", "World"]
 HEALED_S = 60.0
 """Within this time of its own a world works again when its faults have stopped."""
 
+HEALED_DELAY_S = 0.1
+"""The longest way of a message when all is well again: then little happens while it is waited."""
+
 LOOK_STEPS = 20
 """Between two looks whether something has happened."""
 
@@ -54,7 +57,7 @@ HAS_MEMBERS = 40914
 SCENES: Mapping[str, type[Scene]] = {each.topic: each for each in (Truncated, Grown, Lives, Keyed, Typed)}
 """By their topics."""
 
-SETTINGS: dict[str, Any] = {"leader_timeout_ms": 1_000, "shutdown_timeout_ms": 10_000}
+SETTINGS: dict[str, Any] = {"leader_timeout_ms": 3_000, "shutdown_timeout_ms": 10_000}
 
 
 @dataclass(slots=True)
@@ -221,6 +224,8 @@ class World:
     def _heal(self) -> None:
         """All faults stop: everybody works again."""
         self.nemesis.end()
+        weather = self.network.weather
+        weather.delay_s = max(weather.delay_s, HEALED_DELAY_S)
         self.scheduler.note("world", "heals")
         self._serve()
         for hours in self.plan.nights:
