@@ -15,13 +15,16 @@ AGAIN_S = 1.0
 
 
 class Actor(ABC):
-    """Works in a process of its own until it is told to stop. Who supervises it starts it again."""
+    """Works in a process of its own until it is told to stop. Who supervises it starts it again.
+
+    `due` is set when it need not wait any longer with its next work.
+    """
 
     name: ClassVar[str]
 
     def __init__(self, world: "World") -> None:
         self.world, self.scheduler = world, world.scheduler
-        self.stop = SimulatedEvent()
+        self.stop, self.due = SimulatedEvent(), SimulatedEvent()
         self.process: Process | None = None
         self._lives = 0
 
@@ -54,6 +57,11 @@ class Actor(ABC):
     @abstractmethod
     def work(self, process: "Process") -> None:
         """Do its work in `process` until `stop` is set."""
+
+    def end(self) -> None:
+        """Tell it to stop."""
+        self.stop.set()
+        self.due.set()
 
     def processes(self) -> list["Process"]:
         """The processes of it that live."""

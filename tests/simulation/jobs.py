@@ -94,11 +94,12 @@ class Maintainer(Actor):
         engine = self._engine = SimulatedEngine(process)
         maintenance = Maintenance(cluster, always(engine), JOBS)
         while not self.stop.is_set():
+            self.due.clear()
             began = self.world.clock.monotonic()
             found = [self._noted(process, each) for each in maintenance.run(self.stop.is_set)]
             if not any(outcome.failed for outcome in found):
                 self._whole.append(began)
-            self.stop.wait(self._every_s)
+            self.due.wait(self._every_s)
 
     def _noted(self, process: Process, outcome: JobOutcome) -> JobOutcome:
         what = outcome.error or f"{outcome.files_before} files become {outcome.files_after}"

@@ -99,7 +99,7 @@ class Nemesis:
 
     def _stand_actor(self, fault: Fault) -> None:
         for process in self._one(fault):
-            process.stand_still(fault.steps / 20)
+            process.stand_still(fault.steps / 200)
 
     def _hours(self, fault: Fault) -> None:
         """Some hours, and for one of them all some seconds more."""
@@ -110,7 +110,7 @@ class Nemesis:
             self._scheduler.stop(seconds)
         if fault.steps % 3 == 0:
             found = [*(gateway.process for gateway in self._world.gateways), *self._actors()]
-            found[fault.steps // 3 % len(found)].stand_still(fault.steps / 100)
+            found[fault.steps // 3 % len(found)].stand_still(fault.steps / 200)
 
     # The network.
 

@@ -235,6 +235,8 @@ class World:
     def _serve(self) -> None:
         """Wait until everybody has worked."""
         begun = self.clock.monotonic()
+        for actor in self.actors:
+            actor.due.set()
         living = [client for process, client in self.clients if not process.dead]
 
         def done() -> bool:
@@ -268,7 +270,7 @@ class World:
         for task in {task.group: task for task in self.plan.tasks if task.kind == "copy"}.values():
             self.ask(partial(self._settle, task))
         for actor in self.actors:
-            actor.stop.set()
+            actor.end()
         self._within(HEALED_S, lambda: all(actor.ended for actor in self.actors), "the actors end")
         groups = sorted({task.group for task in self.plan.tasks if task.group})
         topics = {TOPIC: PARTITIONS, COPY: PARTITIONS}
