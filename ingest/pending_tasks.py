@@ -29,7 +29,7 @@ class PendingTasks:
     """The running tasks of one owner, which waits for them or cancels them at its end."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their starts
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -37,8 +37,8 @@ class PendingTasks:
     def start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run `work`; its task is kept until it ends."""
         task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
         return task
 
     async def wait(self, timeout_s: float | None = None, until: str = asyncio.ALL_COMPLETED) -> None:

@@ -73,7 +73,7 @@ class Shard:
         self._readable: TopicFilter | None = None
         self._behind: dict[str, None] = {}
         self._appended: dict[str, asyncio.Future[int | None]] = {}
-        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._waiting: defaultdict[str, dict[asyncio.Event, None]] = defaultdict(dict)  # as they came
         self._lost: LakelogError | None = None
         self._limits = limits
         self._pending = PendingAnswers()
@@ -363,10 +363,10 @@ class Shard:
 
     def listen(self, group_id: str, event: asyncio.Event) -> None:
         """Set `event` whenever the target assignment of the group `group_id` changes."""
-        self._waiting[group_id].add(event)
+        self._waiting[group_id][event] = None
 
     def unlisten(self, group_id: str, event: asyncio.Event) -> None:
-        self._waiting[group_id].discard(event)
+        self._waiting[group_id].pop(event, None)
         if not self._waiting[group_id]:
             del self._waiting[group_id]
 
