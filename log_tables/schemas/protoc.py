@@ -9,13 +9,13 @@ import resource
 import sys
 from importlib.resources import files
 
-from grpc_tools import protoc
-
 from log_tables.limits import PROTO_COMPILE_MAX_BYTES, PROTO_COMPILED_MAX_BYTES
 
 
 def main() -> None:
     """Compile, and exit as protoc does. Whatever it writes is less than PROTO_COMPILED_MAX_BYTES."""
+    from grpc_tools import protoc  # of an extra, so that the module itself can be imported without it
+
     root, seconds, *options = sys.argv[1:]
     include = os.fspath(files("grpc_tools") / "_proto")  # type: ignore[call-overload]
     for bound, most in (
