@@ -295,7 +295,8 @@ def _settings(operations: Sequence[Operation]) -> dict[tuple[str, At], list[_Set
 def _rewound(operations: Sequence[Operation]) -> Iterator[Finding]:
     """A poll begins behind what its own member was told to have committed, unless others moved that back.
 
-    Groups that somebody sets back while their members read are left out.
+    Groups that somebody sets back while their members read are left out: after a reset of one partition a
+    session goes on at what is durable in all of its others, and may give the last poll again.
     """
     reset = {op.asked.group for op in operations if isinstance(op.asked, Commit) and not op.asked.member}
     known = {key: settings for key, settings in _settings(operations).items() if key[0] not in reset}
