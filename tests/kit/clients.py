@@ -49,7 +49,7 @@ NO_MEMBER, NOT_ASSIGNED, NO_TOPIC, NO_PARTITION, OUT_OF_RANGE = 40403, 40913, 40
 class Task(Struct, frozen=True):
     """The work of a client: produce to `at`, or fetch from it; or, in `group`, read the topic of `at` and
     commit, or copy it to the partitions `to` by transactions. Tasks of tests/kit/lives_clients.py delete
-    topics and records, those of tests/simulation/scenes.py change topics.
+    topics and records, those of tests/simulation change topics, or send in ways of their own.
     """
 
     kind: Literal[
@@ -68,6 +68,10 @@ class Task(Struct, frozen=True):
         "alter",
         "kafka produce",
         "kafka read",
+        "produce once",
+        "produce conditionally",
+        "watch",
+        "set",
     ]
     name: str
     at: At
@@ -161,7 +165,7 @@ class Fetcher(Client):
             answer = self.gateways.ask("GET", path, may=(OUT_OF_RANGE,))
             if answer.ok:
                 self._offset = int(answer.headers["Next-Offset"])
-                doing.ok(Rows(rows_of(answer), self._offset))
+                doing.ok(Rows(self._rows(answer), self._offset))
             elif answer.code == OUT_OF_RANGE:
                 doing.failed()
                 start = int(answer.json()["log_start_offset"])
@@ -169,6 +173,9 @@ class Fetcher(Client):
                 self._offset = start
         if not answer.ok:
             self._pause()
+
+    def _rows(self, answer: Answer) -> tuple[Row, ...]:
+        return rows_of(answer)
 
 
 def rows_of(answer: Answer) -> tuple[Row, ...]:

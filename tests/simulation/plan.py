@@ -1,6 +1,6 @@
 """The plan of a run: its clients, faults and all else, drawn from its seed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.kit.clients import Task
@@ -11,7 +11,7 @@ from tests.simulation.faults import PROFILES, Fault, Kind, drawn
 TOPIC, COPY = "flights", "copies"
 PARTITIONS = 2
 
-SCENES = ("truncated", "grown", "phoenix", "keyed", "typed")
+SCENES = ("truncated", "grown", "phoenix", "keyed", "typed", "once")
 """The topics of scenes."""
 
 NIGHTS_H = (1.1, 2.0, 7.0, 11.0)
@@ -50,24 +50,35 @@ class Plan:
         name = profile or chance.choice([*PROFILES, "any", "any"])
         kinds = [*Kind] if name == "any" else PROFILES[name]
         gateways = chance.randint(1, 3)
+        ordered, delay_s = chance.random() < 0.7, chance.choice((0.002, 0.02, 0.1))
+        tasks, faults = tuple(_tasks(chance)), drawn(chance, kinds, steps, gateways)
         more = Chance(f"actors {seed}")
         every = tuple(more.choice((0.2, 0.5, 1.0)) for _ in range(more.choice((0, 0, 0, 1, 2))))
         return Plan(
             seed,
             steps,
             gateways,
-            chance.random() < 0.7,
-            chance.choice((0.002, 0.02, 0.1)),
-            tuple(_tasks(chance)),
-            drawn(chance, kinds, steps, gateways),
+            ordered,
+            delay_s,
+            tasks,
+            faults,
             name,
             bool(profile),
             every or ((1.0,) if name == "jobs" else ()),
             _configs(more),
             tuple(more.choice(NIGHTS_H) for _ in range(more.choice((0, 0, 0, 2, 4)))),
-            tuple(name for name in SCENES if more.random() < 0.15),
+            _scenes(seed, faults),
             more.random() < 0.2,
         )
+
+
+def _scenes(seed: int, faults: Sequence[Fault]) -> tuple[str, ...]:
+    """The scenes of a run: three in four runs have one, but one more or less."""
+    chance = Chance(f"scenes {seed}")
+    found = chance.sample(SCENES, chance.choice((0, 0, 1, 1, 1, 2)))
+    if any(fault.kind in (Kind.HOURS, Kind.JUMP) for fault in faults):
+        found = [name for name in found if name != "once"]  # a key may be forgotten while it is repeated
+    return tuple(found)
 
 
 def _configs(chance: Chance) -> dict[str, str]:

@@ -25,6 +25,8 @@ class Scene(ABC):
     topic: ClassVar[str]
     groups: ClassVar[tuple[str, ...]] = ()
     partitions: ClassVar[int] = 1
+    begins_with: ClassVar[int] = 1
+    """Partitions, of up to `partitions`."""
     is_created: ClassVar[bool] = True
     configs: ClassVar[Mapping[str, str]] = {}
     kinds: ClassVar[Mapping[str, type[Client]]] = {**CLIENTS, **LIVES_CLIENTS}

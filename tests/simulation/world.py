@@ -35,6 +35,7 @@ from tests.simulation.kafka_clients import KAFKA_CLIENTS, KafkaGateways
 from tests.simulation.keys import Keyed
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network, SimulatedTransport
+from tests.simulation.once import Once
 from tests.simulation.plan import COPY, PARTITIONS, TOPIC, Plan
 from tests.simulation.scenes import Grown, Lives, Scene, Truncated
 from tests.simulation.scheduler import Deadlock, Process, Scheduler
@@ -54,7 +55,19 @@ LOOK_STEPS = 20
 
 HAS_MEMBERS = 40914
 
-SCENES: Mapping[str, type[Scene]] = {each.topic: each for each in (Truncated, Grown, Lives, Keyed, Typed)}
+ALWAYS_WORK = (
+    "produce",
+    "produce plainly",
+    "produce once",
+    "produce conditionally",
+    "fetch",
+    "kafka produce",
+)
+"""The kinds of clients that have something to do, whatever others do."""
+
+SCENES: Mapping[str, type[Scene]] = {
+    each.topic: each for each in (Truncated, Grown, Lives, Keyed, Typed, Once)
+}
 """By their topics."""
 
 SETTINGS: dict[str, Any] = {"leader_timeout_ms": 3_000, "shutdown_timeout_ms": 10_000}
@@ -202,7 +215,7 @@ class World:
             self._start_client(task)
         for scene in self.scenes:
             if scene.is_created:
-                self._make(scene.topic, 1, {**self.plan.configs, **scene.configs})
+                self._make(scene.topic, scene.begins_with, {**self.plan.configs, **scene.configs})
             for task in scene.tasks:
                 self._start_client(task, scene.kinds)
         for actor in self.actors:
@@ -251,7 +264,7 @@ class World:
         self._within(HEALED_S, done, lambda: self._waiting(living, begun))
 
     def _has_worked(self, client: Client, since: float) -> bool:
-        if client.task.kind not in ("produce", "produce plainly", "fetch", "kafka produce"):
+        if client.task.kind not in ALWAYS_WORK:
             return True  # the partitions of a topic may all be another member's
         newest = self.history.operations()[-200:]
         return any(_is_of(op, client.task) and op.ok and op.begin >= since for op in newest)
