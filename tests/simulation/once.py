@@ -1,4 +1,6 @@
-"""A topic of producers whose requests count once: by an Idempotency-Key, or by the offset that they expect."""
+"""A topic of producers whose requests count once: by an Idempotency-Key, or by the offset that they
+expect.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

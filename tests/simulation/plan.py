@@ -11,7 +11,7 @@ from tests.simulation.faults import PROFILES, Fault, Kind, drawn
 TOPIC, COPY = "flights", "copies"
 PARTITIONS = 2
 
-SCENES = ("truncated", "grown", "phoenix", "keyed", "typed", "once")
+SCENES = ("truncated", "grown", "phoenix", "keyed", "typed", "once", "expired", "tiered")
 """The topics of scenes."""
 
 NIGHTS_H = (1.1, 2.0, 7.0, 11.0)

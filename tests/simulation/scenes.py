@@ -34,6 +34,9 @@ class Scene(ABC):
     def __init__(self, world: "World") -> None:
         self.world = world
 
+    def prepare(self, client: httpx.Client) -> None:  # noqa: B027 -- most need nothing
+        """Do what has to be done before its topic is created."""
+
     @property
     @abstractmethod
     def tasks(self) -> Sequence[Task]:

@@ -24,6 +24,7 @@ from tests.kit.clients import CLIENTS, Client, Task, placed, transact
 from tests.kit.history import History, Operation, Outcome, Part, Write
 from tests.kit.workload import read_log
 from tests.simulation.actors import Actor
+from tests.simulation.aging import Expired, Tiered
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.columns import Typed
 from tests.simulation.copies import RootCopier
@@ -66,7 +67,7 @@ ALWAYS_WORK = (
 """The kinds of clients that have something to do, whatever others do."""
 
 SCENES: Mapping[str, type[Scene]] = {
-    each.topic: each for each in (Truncated, Grown, Lives, Keyed, Typed, Once)
+    each.topic: each for each in (Truncated, Grown, Lives, Keyed, Typed, Once, Expired, Tiered)
 }
 """By their topics."""
 
@@ -214,6 +215,7 @@ class World:
         for task in self.plan.tasks:
             self._start_client(task)
         for scene in self.scenes:
+            self.ask(scene.prepare)
             if scene.is_created:
                 self._make(scene.topic, scene.begins_with, {**self.plan.configs, **scene.configs})
             for task in scene.tasks:
