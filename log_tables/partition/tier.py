@@ -9,7 +9,6 @@ segments below the log start of the partition.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import takewhile
 
@@ -49,13 +48,9 @@ class CopyTask:
 
 def run_copy(task: CopyTask) -> tuple[Segment, ...]:
     """`copy` in a process that has no store open."""
-    local, remote = _store(task.local, task.options), _store(task.remote, task.options)
+    # Opened for each task: a worker lives for many runs, and a root may be mounted anew meanwhile.
+    local, remote = (open_store(url, dict(task.options), create=False) for url in (task.local, task.remote))
     return copy(local, remote, task.directory, task.segments, task.held, task.compression, SystemClock())
-
-
-@lru_cache(maxsize=16)
-def _store(url: str, options: tuple[tuple[str, str], ...]) -> Store:
-    return open_store(url, dict(options), create=False)
 
 
 def copy(

@@ -76,8 +76,8 @@ class Expired(CheckedScene):
     @property
     def configs(self) -> Mapping[str, str]:  # type: ignore[override]
         chance = Chance(f"expired {self.world.plan.seed}")
-        by_size = {"retention.bytes": chance.choice(("10000", "30000")), **NEVER_MERGED}
-        by_time = {"retention.ms": chance.choice(("1000", "10000", "3600000")), "segment.ms": "1000"}
+        by_size = {"retention.bytes": chance.choice(("4000", "8000")), **NEVER_MERGED}
+        by_time = {"retention.ms": chance.choice(("1000", "3000", "3600000")), "segment.ms": "300"}
         return chance.choice((by_time, by_time, by_size))
 
     @property
@@ -184,8 +184,9 @@ class Tiered(CheckedScene):
     @property
     def configs(self) -> Mapping[str, str]:  # type: ignore[override]
         chance = Chance(f"tiered {self.world.plan.seed}")
-        local = chance.choice((("local.retention.ms", "500"), ("local.retention.bytes", "5000")))
-        return {"remote.storage.enable": "true", "merge.min.age.ms": "0", local[0]: local[1]}
+        local = chance.choice((("local.retention.ms", "300"), ("local.retention.bytes", "1500")))
+        common = {"remote.storage.enable": "true", "merge.min.age.ms": "0", "segment.ms": "200"}
+        return common | {local[0]: local[1]}
 
     @property
     def tasks(self) -> Sequence[Task]:

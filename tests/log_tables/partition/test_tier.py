@@ -104,23 +104,36 @@ def another_leads(partition: Partition) -> Partition:
     return other
 
 
-def test_a_copy_task_holds_all_that_it_needs(partition: Partition, root: RemoteRoot, away: Path) -> None:
-    remote = root.make_table(TABLE)
-    wanted = partition.snapshot.segments[:3]
-    local = partition.table.store.url
-    task = CopyTask(
-        local=local,
+def copy_task(partition: Partition, away: Path, count: int = 3) -> CopyTask:
+    return CopyTask(
+        local=partition.table.store.url,
         remote=away.as_uri(),
         options=(("secret_key", "hush"),),
         directory=TABLE,
-        segments=wanted,
+        segments=partition.snapshot.segments[:count],
         held=0,
         compression="zstd",
     )
+
+
+def test_a_copy_task_holds_all_that_it_needs(partition: Partition, root: RemoteRoot, away: Path) -> None:
+    remote = root.make_table(TABLE)
+    task = copy_task(partition, away)
     assert "hush" not in repr(task)  # Spark may log it
     made = run_copy(task)
     assert bases(commit_move(partition.table, remote, made)) == [0, 2, 4]
     assert held(root, root.table(TABLE).snapshot.segments) == VALUES[:6]
+
+
+def test_a_worker_that_goes_on_copies_to_a_remote_root_that_was_mounted_anew(
+    partition: Partition, root: RemoteRoot, away: Path
+) -> None:
+    """A worker of Spark lives for many runs."""
+    root.make_table(TABLE)
+    assert bases(run_copy(copy_task(partition, away, 1))) == [0]
+    away.rename(away.with_name("gone"))
+    shutil.copytree(away.with_name("gone"), away)
+    assert bases(run_copy(copy_task(partition, away, 2))) == [0, 2]
 
 
 @pytest.mark.parametrize("failure", [crash_before, crash_after])
