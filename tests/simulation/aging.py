@@ -84,10 +84,10 @@ class Expired(CheckedScene):
     def tasks(self) -> Sequence[Task]:
         at = At(self.topic, 0)
         return (
-            Task("produce", "expired", at),
-            Task("fetch", "fetcher of expired", at),
-            Task("read", "reader of expired", at, *self.groups),
-            Task("watch", "watcher", at),
+            Task("produce", self.topic, at),
+            Task("fetch", f"fetcher of {self.topic}", at),
+            Task("read", f"reader of {self.topic}", at, *self.groups),
+            Task("watch", f"watcher of {self.topic}", at),
         )
 
     def read(self, client: httpx.Client) -> None:
@@ -174,28 +174,20 @@ class FetcherAgain(Fetcher):
             self._offset = 0
 
 
-class Tiered(CheckedScene):
-    """Old segments move to the remote root, and are read there as they were."""
+class Tiered(Expired):
+    """Old segments move to the remote root, and are read there as they were; some go from there, too."""
 
     topic = "tiered"
     groups = ("tiered-readers",)
-    kinds: ClassVar[Mapping[str, type[Client]]] = {**CheckedScene.kinds, "fetch": FetcherAgain}
+    kinds: ClassVar[Mapping[str, type[Client]]] = {**Expired.kinds, "fetch": FetcherAgain}
 
     @property
     def configs(self) -> Mapping[str, str]:  # type: ignore[override]
         chance = Chance(f"tiered {self.world.plan.seed}")
         local = chance.choice((("local.retention.ms", "300"), ("local.retention.bytes", "1500")))
-        common = {"remote.storage.enable": "true", "merge.min.age.ms": "0", "segment.ms": "200"}
-        return common | {local[0]: local[1]}
-
-    @property
-    def tasks(self) -> Sequence[Task]:
-        at = At(self.topic, 0)
-        return (
-            Task("produce", "tiered", at),
-            Task("fetch", "fetcher of tiered", at),
-            Task("read", "reader of tiered", at, *self.groups),
-        )
+        found = {"remote.storage.enable": "true", "merge.min.age.ms": "0", "segment.ms": "200"}
+        found |= {"retention.ms": "3000"} if chance.random() < 0.3 else {}
+        return found | {local[0]: local[1]}
 
     def prepare(self, client: httpx.Client) -> None:  # noqa: ARG002 -- it asks the store
         current = self.world.scheduler.current

@@ -11,8 +11,11 @@ from tests.simulation.faults import PROFILES, Fault, Kind, drawn
 TOPIC, COPY = "flights", "copies"
 PARTITIONS = 2
 
-SCENES = ("truncated", "grown", "phoenix", "keyed", "typed", "once", "expired", "tiered")
+SCENES = ("truncated", "grown", "phoenix", "keyed", "typed", "once", "expired", "tiered", "reset")
 """The topics of scenes."""
+
+MAINTAINED = frozenset({"expired", "tiered"})
+"""Those that jobs change."""
 
 NIGHTS_H = (1.1, 2.0, 7.0, 11.0)
 """Two together are less than a day: a gateway that sleeps for a day between the put of a staged file and the
@@ -52,6 +55,7 @@ class Plan:
         gateways = chance.randint(1, 3)
         ordered, delay_s = chance.random() < 0.7, chance.choice((0.002, 0.02, 0.1))
         tasks, faults = tuple(_tasks(chance)), drawn(chance, kinds, steps, gateways)
+        scenes = _scenes(seed, faults)
         more = Chance(f"actors {seed}")
         every = tuple(more.choice((0.2, 0.5, 1.0)) for _ in range(more.choice((0, 0, 0, 1, 2))))
         return Plan(
@@ -64,10 +68,10 @@ class Plan:
             faults,
             name,
             bool(profile),
-            every or ((1.0,) if name == "jobs" else ()),
+            every or ((1.0,) if name == "jobs" or not MAINTAINED.isdisjoint(scenes) else ()),
             _configs(more),
             tuple(more.choice(NIGHTS_H) for _ in range(more.choice((0, 0, 0, 2, 4)))),
-            _scenes(seed, faults),
+            scenes,
             more.random() < 0.2,
         )
 

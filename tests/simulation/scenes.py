@@ -9,8 +9,8 @@ import httpx
 from tests.kit import lives
 from tests.kit.asking import Answer, Gateways
 from tests.kit.clients import CLIENTS, NO_TOPIC, Client, Task
-from tests.kit.history import At, Operation
-from tests.kit.history_checker import Finding, check
+from tests.kit.history import At, Commit, Operation, Outcome, Place, Poll, Rows
+from tests.kit.history_checker import Finding, Kind, Log, check
 from tests.kit.lives_clients import LIVES_CLIENTS, PARTITIONS, Again, Truncater
 from tests.kit.workload import concerns, read_log
 from tests.simulation.judges import topics_of
@@ -150,6 +150,82 @@ class Grown(CheckedScene):
     def read(self, client: httpx.Client) -> None:
         there = len(client.get(f"/topics/{self.topic}").json()["partitions"])
         self.log = read_log(client, {self.topic: there}, self.groups)
+
+
+class Setter(Client):
+    """Sets its group back and forth, while members share the topic and when none does."""
+
+    def step(self) -> None:
+        clock = self.gateways.clock
+        self._stop.wait(clock.random())
+        places = [place for at in self.task.to if (place := self._drawn(at)) is not None]
+        if not places:
+            return
+        body = {"offsets": [{"topic": t, "partition": p, "offset": o} for (t, p), o in places]}
+        force = "?force=true" if clock.random() < 0.7 else ""
+        path = f"/consumers/{self.task.group}/offsets{force}"
+        with self._history.doing(Commit(self.task.group, tuple(Place(*each) for each in places))) as doing:
+            answer = self.gateways.ask("PUT", path, body, may=(HAS_MEMBERS,))
+            if answer.ok:
+                doing.ok()
+            elif answer.outcome is Outcome.FAILED:
+                doing.failed()
+
+    def _drawn(self, at: At) -> tuple[At, int] | None:
+        """Where to set a partition: an offset that it has, or its end; now and then none."""
+        answer = self.gateways.ask("GET", f"/topics/{at.topic}/partitions/{at.partition}/offsets")
+        if not answer.ok or self.gateways.clock.random() < 0.3:
+            return None
+        return at, round(int(answer.json()["end_offset"]) * self.gateways.clock.random())
+
+
+class Reset(CheckedScene):
+    """A group is set to other places, and its members go on there."""
+
+    topic = "reset"
+    groups = ("reset-readers",)
+    partitions = begins_with = PARTITIONS
+    kinds: ClassVar[Mapping[str, type[Client]]] = {**Scene.kinds, "set": Setter}
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        here, there = (At(self.topic, at) for at in range(PARTITIONS))
+        return (
+            Task("produce", "idempotent, reset", here),
+            Task("produce", "another, reset", there),
+            Task("read", "reader of reset", here, *self.groups),
+            Task("read", "another reader of reset", here, *self.groups),
+            Task("set", "setter", here, *self.groups, (here, there)),
+        )
+
+    def findings(self, operations: Sequence[Operation]) -> Sequence[Finding]:
+        """The checker's, which takes groups to miss what they were set beyond."""
+        given = {
+            (row.at, row.offset)
+            for op in operations
+            if isinstance(op.asked, Poll) and isinstance(op.answer, Rows)
+            for row in op.answer.rows
+        }
+        passed: dict[At, int] = {}
+        for op in operations:
+            if isinstance(op.asked, Commit) and not op.asked.member and op.outcome is not Outcome.FAILED:
+                for place in op.asked.places:
+                    passed[place.at] = max(place.offset, passed.get(place.at, 0))
+        to_be_given = {
+            at: {o: value for o, value in held.items() if o >= passed.get(at, 0) or (at, o) in given}
+            for at, held in self.log.records.items()
+        }
+        return [
+            *(each for each in check(operations, self.log) if each.kind is not Kind.MISSED),
+            *(
+                each
+                for each in check(operations, Log(to_be_given, self.log.committed))
+                if each.kind is Kind.MISSED
+            ),
+        ]
+
+
+HAS_MEMBERS = 40914
 
 
 class OftenAgain(Again):

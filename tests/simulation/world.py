@@ -38,7 +38,7 @@ from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network, SimulatedTransport
 from tests.simulation.once import Once
 from tests.simulation.plan import COPY, PARTITIONS, TOPIC, Plan
-from tests.simulation.scenes import Grown, Lives, Scene, Truncated
+from tests.simulation.scenes import HAS_MEMBERS, Grown, Lives, Reset, Scene, Truncated
 from tests.simulation.scheduler import Deadlock, Process, Scheduler
 from tests.simulation.stores import Stores
 from tests.simulation.threads import SimulatedEvent, installed
@@ -54,8 +54,6 @@ HEALED_DELAY_S = 0.1
 LOOK_STEPS = 20
 """Between two looks whether something has happened."""
 
-HAS_MEMBERS = 40914
-
 ALWAYS_WORK = (
     "produce",
     "produce plainly",
@@ -67,7 +65,7 @@ ALWAYS_WORK = (
 """The kinds of clients that have something to do, whatever others do."""
 
 SCENES: Mapping[str, type[Scene]] = {
-    each.topic: each for each in (Truncated, Grown, Lives, Keyed, Typed, Once, Expired, Tiered)
+    each.topic: each for each in (Truncated, Grown, Lives, Keyed, Typed, Once, Expired, Tiered, Reset)
 }
 """By their topics."""
 
