@@ -39,7 +39,7 @@ class SimulatedGateway:
         settings: Mapping[str, Any],
     ) -> None:
         self.process, self.url = process, url
-        self._opened, self._network, self._settings = opened, network, settings
+        self._opened, self._network, self.settings = opened, network, settings
         self.gateway: Gateway | None = None
         self.serves = self.has_served = self.ended = False
         self._told_to_stop = False
@@ -77,7 +77,7 @@ class SimulatedGateway:
             peer_url=self.url,
             kafka_listener="127.0.0.1:9092",
             kafka_advertised_listener=kafka_address(self.url),
-            **self._settings,
+            **self.settings,
         )
         cluster = Cluster.open(store, self.process.clock, self.url)
         session: Any = PeerSession(self._network, self.process)

@@ -24,6 +24,7 @@ from tests.kit.kafka_asking import Asker, Closed
 from tests.kit.record_batches import Sent, kafka_python_batch, kafka_python_reads
 from tests.simulation.network import Network
 from tests.simulation.scheduler import Process
+from tests.simulation.security import Credential
 from tests.simulation.streams import Disconnected
 
 PRODUCE, FETCH, COMMIT, OFFSETS = 9, 12, 9, 9
@@ -68,8 +69,11 @@ class SimulatedAsker(Asker):
 class KafkaGateways:
     """The gateways' doors for Kafka's clients: one that answers is kept."""
 
-    def __init__(self, network: Network, source: Process, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, network: Network, source: Process, addresses: Sequence[str], credential: Credential
+    ) -> None:
         self._network, self._source, self._addresses = network, source, addresses
+        self._credential = credential
         self._next = 0
         self._asker: SimulatedAsker | None = None
         self.clock = source.clock
@@ -81,6 +85,8 @@ class KafkaGateways:
                 self._asker = SimulatedAsker(
                     self._network, self._source, self._addresses[self._next % len(self._addresses)]
                 )
+                if self._credential.key:  # an open gateway has no mechanism, and needs none
+                    self._asker.key(self._credential.key)
             return self._asker.ask(request, version)
         except Closed:
             self.move_on()

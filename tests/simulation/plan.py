@@ -45,6 +45,8 @@ class Plan:
     scenes: tuple[str, ...] = ()
     copies: bool = False
     """Whether the root is copied."""
+    secured: bool = False
+    """Whether security is switched on."""
 
     @staticmethod
     def of(seed: int, steps: int = 2_000, profile: str = "") -> "Plan":
@@ -55,7 +57,8 @@ class Plan:
         gateways = chance.randint(1, 3)
         ordered, delay_s = chance.random() < 0.7, chance.choice((0.002, 0.02, 0.1))
         tasks, faults = tuple(_tasks(chance)), drawn(chance, kinds, steps, gateways)
-        scenes = _scenes(seed, faults)
+        secured = Chance(f"security {seed}").random() < 0.1
+        scenes = _scenes(seed, faults, secured)
         more = Chance(f"actors {seed}")
         every = tuple(more.choice((0.2, 0.5, 1.0)) for _ in range(more.choice((0, 0, 0, 1, 2))))
         return Plan(
@@ -73,15 +76,17 @@ class Plan:
             tuple(more.choice(NIGHTS_H) for _ in range(more.choice((0, 0, 0, 2, 4)))),
             scenes,
             more.random() < 0.2,
+            secured,
         )
 
 
-def _scenes(seed: int, faults: Sequence[Fault]) -> tuple[str, ...]:
+def _scenes(seed: int, faults: Sequence[Fault], secured: bool) -> tuple[str, ...]:
     """The scenes of a run: three in four runs have one, but one more or less."""
     chance = Chance(f"scenes {seed}")
     found = chance.sample(SCENES, chance.choice((0, 0, 1, 1, 1, 2)))
-    if any(fault.kind in (Kind.HOURS, Kind.JUMP) for fault in faults):
-        found = [name for name in found if name != "once"]  # a key may be forgotten while it is repeated
+    if secured or any(fault.kind in (Kind.HOURS, Kind.JUMP) for fault in faults):
+        # A key counts for one principal, and may be forgotten while it is repeated.
+        found = [name for name in found if name != "once"]
     return tuple(found)
 
 

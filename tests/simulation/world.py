@@ -35,11 +35,12 @@ from tests.simulation.judges import judge, unfolded
 from tests.simulation.kafka_clients import KAFKA_CLIENTS, KafkaGateways
 from tests.simulation.keys import Keyed
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.network import Network, SimulatedTransport
+from tests.simulation.network import Network
 from tests.simulation.once import Once
 from tests.simulation.plan import COPY, PARTITIONS, TOPIC, Plan
 from tests.simulation.scenes import HAS_MEMBERS, Grown, Lives, Reset, Scene, Truncated
 from tests.simulation.scheduler import Deadlock, Process, Scheduler
+from tests.simulation.security import Credential, CredentialTransport, Securer
 from tests.simulation.stores import Stores
 from tests.simulation.threads import SimulatedEvent, installed
 
@@ -101,9 +102,12 @@ class World:
         self.actors: list[Actor] = [Maintainer(self, every_s) for every_s in plan.maintainers]
         if plan.copies:
             self.actors.append(RootCopier(self))
+        if plan.secured:
+            self.actors.append(Securer(self))
         self.scenes = [SCENES[name](self) for name in plan.scenes]
         self.stores = Stores(self)
         self.stop = {"writers": SimulatedEvent(), "readers": SimulatedEvent()}
+        self.settings, self.credential = {**SETTINGS}, Credential()
         self._lives, self._is_ending = 0, False
         self._look_us = 0
         self._unfolded = [TOPIC]
@@ -119,7 +123,7 @@ class World:
         """Start gateway `number`, at its URL of always."""
         self._lives += 1
         process = self.scheduler.process(f"gateway {number} life {self._lives}")
-        made = SimulatedGateway(process, self.url(number), self.opened, self.network, SETTINGS)
+        made = SimulatedGateway(process, self.url(number), self.opened, self.network, {**self.settings})
         process.died.append(lambda: self._supervise(number, made))
         if number < len(self.gateways):
             self.gateways[number] = made
@@ -146,7 +150,7 @@ class World:
         client: Client
         if task.kind in KAFKA_CLIENTS:
             addresses = [kafka_address(self.url(number)) for number in range(self.plan.gateways)]
-            asking = KafkaGateways(self.network, process, addresses)
+            asking = KafkaGateways(self.network, process, addresses, self.credential)
             client = KAFKA_CLIENTS[task.kind](task, asking, self.history, stop)
         else:
             kind = kinds[task.kind]
@@ -155,7 +159,7 @@ class World:
         process.start_thread("main", client.run)
 
     def _asking(self, process: Process, timeout_s: float) -> Gateways:
-        transport = SimulatedTransport(self.network, process)
+        transport = CredentialTransport(self.network, process, self.credential)
         urls = [self.url(number) for number in range(self.plan.gateways)]
         return Gateways(urls, timeout_s=timeout_s, transport=transport, clock=process.clock)
 
@@ -166,7 +170,7 @@ class World:
         number = self.scheduler.random.randrange(self.plan.gateways)
 
         def run() -> None:
-            transport = SimulatedTransport(self.network, process)
+            transport = CredentialTransport(self.network, process, self.credential)
             with httpx.Client(base_url=self.url(number), timeout=30, transport=transport) as client:
                 try:
                     outcome.append(work(client))
