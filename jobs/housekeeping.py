@@ -35,7 +35,7 @@ from log_tables.limits import (
 from log_tables.segments import staging
 from log_tables.store.objects import ObjectInfo
 from log_tables.table.table import Table
-from log_tables.table.vacuum import VacuumResult, vacuum
+from log_tables.table.vacuum import VacuumResult, outrun_sleepers, vacuum
 
 NAME = "housekeeping"
 
@@ -140,14 +140,24 @@ def _sweep(cluster: Cluster, remote: bool) -> Iterator[JobOutcome]:
 
 def _vacuum_staged(cluster: Cluster, dry_run: bool = False) -> list[ObjectInfo]:
     """Delete the staged files that are old and that no transaction needs; returns them."""
-    if not staging.vacuum(cluster.store, set(), dry_run=True):
-        return []  # none is old, so the groups need not be read
+    old = staging.old_files(cluster.store)
+    if not old:
+        return []  # the groups need not be read
+    # After the files are listed: what becomes old later may be named later, too.
+    cluster.refresh(wait=True)
     groups = cluster.cached_topic(CONSUMER_OFFSETS)
     partitions = [] if groups is None else groups.partitions()
     for partition in partitions:
         partition.refresh(wait=True)
-        partition.table.make_durable()  # a power cut must not restore an intent whose files are gone
-    return staging.vacuum(cluster.store, pending_files(partitions), dry_run)
+        if not dry_run:
+            # A gateway that sleeps before the put of an intent finds it too old when it is built again; and
+            # a power cut must not restore an intent whose files are gone.
+            outrun_sleepers(partition.table)
+    named = pending_files(partitions)
+    unnamed = [file for file in old if file.path not in named]
+    if not dry_run:
+        cluster.store.delete_objects([file.path for file in unnamed])
+    return unnamed
 
 
 def _tidy(cluster: Cluster, step: TidyStep) -> JobOutcome | None:

@@ -10,7 +10,8 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from log_tables.errors import InvalidArgument
+from log_tables.errors import InvalidArgument, StoreUnavailable
+from log_tables.limits import CONFIRMATION_MAX_AGE_S
 
 _GOES_ON_IN_SLEEP = {"linux": "CLOCK_BOOTTIME", "darwin": "CLOCK_MONOTONIC_RAW"}
 """By `sys.platform`, the clock that nobody sets and that goes on while the machine sleeps. One name means
@@ -193,6 +194,17 @@ class ManualClock:
 
     def pause(self, seconds: float) -> None:
         self.advance(round(seconds * 1000))
+
+
+def check_recent(clock: Clock, since: float, what: str) -> None:
+    """Raise StoreUnavailable for an act (`what`) that was begun long ago: `since`, by `Clock.boottime`.
+
+    Its process may have slept, and jobs have deleted by their age the files that it put, or saw, at first.
+    """
+    if clock.boottime() - since > CONFIRMATION_MAX_AGE_S:
+        raise StoreUnavailable(  # nobody asked for what is wrong
+            f"{what} took more than {CONFIRMATION_MAX_AGE_S // 60} minutes and was dropped; repeat it"
+        )
 
 
 def timer() -> float:

@@ -380,7 +380,7 @@ class Shard:
         group_id, positions = before.id, new_positions(before, records)
         batch = input_batch([encode(key, value) for key, value in records], self._clock.now_us())
         rests_on = partial(make_durable, self._cluster, positions) if positions else None
-        _, done = self._accumulator.add(AppendRequest(batch, rests_on=rests_on))
+        _, done = self._accumulator.add(AppendRequest(batch, rests_on=rests_on, since=self._clock.boottime()))
         self._appended[group_id] = done
         done.add_done_callback(lambda done: self._on_appended(group_id, done))
 

@@ -105,9 +105,9 @@ class KeyedLog(FollowedLog):
                 f"{log.directory} is no longer under the root; check that the root is mounted"
             ) from None
 
-    def _change(self, what: str, decide: Callable[[], Sequence[Record]]) -> None:
+    def _change(self, what: str, decide: Callable[[], Sequence[Record]], since: float | None = None) -> None:
         """Append what `decide` makes of the newest records, as one commit; repeated when another process was
-        first. Without records nothing is appended.
+        first. Without records nothing is appended. `since` is as in AppendRequest.
 
         Raises NotLeader when others were first too often.
         """
@@ -121,7 +121,7 @@ class KeyedLog(FollowedLog):
                 records = decide()
                 if records:
                     batch = input_batch(records, self._clock.now_us())
-                    self.partition.append([AppendRequest(batch, expected_offset=self._next)])
+                    self.partition.append([AppendRequest(batch, expected_offset=self._next, since=since)])
                     with begun(f"{what} was changed"):
                         self.refresh()
                 return

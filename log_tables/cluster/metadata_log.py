@@ -238,11 +238,16 @@ class MetadataLog(KeyedLog):
         if self._is_rule_new:
             self._access, self._is_rule_new = self._rules.rules(), False
 
-    def change_topic(self, name: str, decide: Callable[[TopicRecord | None], TopicRecord]) -> None:
+    def change_topic(
+        self,
+        name: str,
+        decide: Callable[[TopicRecord | None], TopicRecord],
+        since: float | None = None,
+    ) -> None:
         """Append what `decide` makes of the newest record of `name`; repeated when another append comes
-        between.
+        between. `since` is as in AppendRequest.
         """
-        self._change(f"topic {name!r}", lambda: [encode(decide(self._topics.get(name)))])
+        self._change(f"topic {name!r}", lambda: [encode(decide(self._topics.get(name)))], since)
 
     def change_access(self, decide: Callable[[AccessRules], Sequence[Record]]) -> None:
         """Append the records that `decide` makes of the rules of access, all at once; repeated when another

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from log_tables.clock import Clock
+from log_tables.clock import Clock, check_recent
 from log_tables.columns.record_columns import RecordColumns
 from log_tables.errors import (
     InvalidArgument,
@@ -213,6 +213,7 @@ class Partition(PartitionReader):
         for item in fresh:
             if item.request.rests_on is not None:
                 item.request.rests_on()
+        since = min((item.request.since for item in fresh if item.request.since is not None), default=None)
         append_time = self._append_time() if self.config.log_append_time else None
         self.table.widen(self.config.columns)
         path = segment_name(base, self.clock.random_hex(8))
@@ -227,6 +228,9 @@ class Partition(PartitionReader):
         def build(snapshot: Snapshot) -> Commit:
             if snapshot.leader_epoch != epoch or snapshot.high_watermark != base:
                 raise self._not_leader()
+            if since is not None:
+                # Before each put: jobs may have deleted what the records name while this process slept.
+                check_recent(self.clock, since, f"an append to {self.directory}")
             return append_commit(info, fresh, segment, snapshot, self.clock.now_ms())
 
         with self.table.store.put_new_before(f"{self.directory}/{path}", data) as put:

@@ -61,8 +61,9 @@ class AppendRequest(msgspec.Struct, frozen=True):
     """An append of the records of one request to one partition.
 
     With `expected_offset` the append happens only if the log ends exactly there. The thread that commits the
-    records first calls `rests_on`, which makes durable what they rely on elsewhere, or raises. `count` and
-    `size_bytes` are those of the records, and counted once, when the request is made.
+    records first calls `rests_on`, which makes durable what they rely on elsewhere, or raises. With `since`,
+    the `Clock.boottime` when it was accepted, they are not put when that was long ago (`check_recent`).
+    `count` and `size_bytes` are those of the records, and counted once, when the request is made.
 
     A request of many partitions makes many of these: C makes a Struct, in a tenth of a dataclass's time.
     """
@@ -71,6 +72,7 @@ class AppendRequest(msgspec.Struct, frozen=True):
     producer: ProducerStamp | None = None
     expected_offset: int | None = None
     rests_on: Callable[[], None] | None = None
+    since: float | None = None
     count: int = 0
     size_bytes: int = 0
 

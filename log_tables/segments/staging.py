@@ -8,7 +8,7 @@ run gives the same record batches each time it is read, so an interrupted transa
 
 import hashlib
 import struct
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -257,13 +257,9 @@ def delete(store: Store, staged: Iterable[StagedFile]) -> None:
         store.delete(file.path)
 
 
-def vacuum(store: Store, named: Collection[str], dry_run: bool = False) -> list[ObjectInfo]:
-    """Delete the staged files older than a day, except for those in `named`, the paths in pending intents as
-    read just now. Returns them; with `dry_run` they stay. Raises StoreUnavailable.
+def old_files(store: Store) -> list[ObjectInfo]:
+    """The staged files older than a day, which no transaction may name any more that does not name them
+    already. Raises StoreUnavailable.
     """
     oldest_ms = store.now_ms() - STAGING_RETENTION_MS
-    files = store.list(f"{STAGING}/")
-    old = [file for file in files if file.modified_ms < oldest_ms and file.path not in named]
-    if not dry_run:
-        store.delete_objects([file.path for file in old])
-    return old
+    return [file for file in store.list(f"{STAGING}/") if file.modified_ms < oldest_ms]

@@ -173,10 +173,7 @@ def _delete_due(table: Table, found: _Found, most: int, held: Callable[[], Colle
     """Delete the due files that are still unreferenced, and their ledgers; returns the names of the files."""
     deleted: list[str] = []
     if found.due:
-        # A rewrite that slept in its put since before the marks loses against the next version, whoever puts
-        # it, builds its own again, and is too old then.
-        commit, version = Commit(commit_info(table.clock, VACUUM)), table.snapshot.version
-        table.transact(lambda snapshot: commit if snapshot.version == version else None)
+        outrun_sleepers(table)  # a rewrite that is built again since the marks is too old
     for names in _parts(list(found.due), most):
         live = {*(segment.path for segment in table.refresh(wait=True).segments), *held()}
         gone = [name for name in names if name not in live]
@@ -185,6 +182,16 @@ def _delete_due(table: Table, found: _Found, most: int, held: Callable[[], Colle
     for path in found.due_ledgers:
         table.store.delete(path)
     return deleted
+
+
+def outrun_sleepers(table: Table) -> None:
+    """Have every commit that a sleeping process is about to put, as of before this call, built again.
+
+    It loses against the next version, which this puts unless another process does. The snapshot is durable
+    then, and has every commit of before. Raises StoreUnavailable, OutcomeUnknown, Damaged.
+    """
+    commit, version = Commit(commit_info(table.clock, VACUUM)), table.snapshot.version
+    table.transact(lambda snapshot: commit if snapshot.version == version else None)
 
 
 def _parts(names: Sequence[str], most: int) -> list[Sequence[str]]:

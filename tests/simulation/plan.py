@@ -15,12 +15,10 @@ SCENES = ("truncated", "grown", "phoenix", "keyed", "typed", "once", "expired", 
 """The topics of scenes."""
 
 MAINTAINED = frozenset({"expired", "tiered"})
-"""Those that jobs change."""
+"""The topics that jobs change."""
 
-NIGHTS_H = (1.1, 2.0, 7.0, 11.0)
-"""Two together are less than a day: a gateway that sleeps for a day between the put of a staged file and the
-commit of its transaction commits it all the same, and a vacuum may have deleted the file by then.
-"""
+NIGHTS_H = (1.1, 2.0, 7.0, 11.0, 30.0)
+"""Leaders are stale after the first, and after the last a vacuum deletes what was put before."""
 
 
 @dataclass(frozen=True, slots=True)

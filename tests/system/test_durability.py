@@ -235,7 +235,8 @@ def staged_files(world: World, here: Store, _: Store) -> None:
     partition.refresh(wait=True)
     partition.table.make_durable()
     named = {msgspec.json.decode(value, type=StagedFile).path for value in _intents(partition)}
-    again(lambda: staging.vacuum(here, named))
+    unnamed = [file.path for file in staging.old_files(here) if file.path not in named]
+    again(lambda: here.delete_objects(unnamed))
     again(stage)
     world.told("named again", _readable)
 

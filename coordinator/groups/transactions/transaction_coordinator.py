@@ -19,7 +19,7 @@ from coordinator.groups.transactions.applier import APPLY_WAIT_S, Applier, Route
 from coordinator.groups.transactions.pending_transaction import PendingTransaction
 from ingest.buffer import Buffer
 from ingest.pending_tasks import PendingTasks, retrieve
-from log_tables.clock import Clock
+from log_tables.clock import Clock, check_recent
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import AppendedRange
 from log_tables.errors import InvalidArgument, LakelogError
@@ -128,11 +128,13 @@ class TransactionCoordinator:
         event = self._event(member_id, request, (*_planned(request.parts), *request.staged))
         shard.check(group_id, event)
         self._check_unused(shard.group(group_id), request.staged)
+        began = self._clock.boottime()
         staged = await self._stage(group_id, request)
         try:
             # The same transaction may have come by another connection.
             found = await self.find_repeat(shard, group_id, request.key, request.digest)
             if found is None:
+                check_recent(self._clock, began, f"a transaction of the group {group_id!r}")
                 self._mark(group_id)
                 self._check_unused(shard.group(group_id), request.staged)
                 after = shard.apply(group_id, replace(event, staged=staged))

@@ -15,6 +15,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from log_tables.clock import check_recent
 from log_tables.cluster.admin.remote_admin import check_remote_root, check_untiered, make_remote_tables
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
@@ -28,14 +29,13 @@ from log_tables.errors import (
     AlreadyExists,
     Damaged,
     InvalidArgument,
-    StoreUnavailable,
     TopicDeleted,
     TopicExists,
     UnknownTopic,
     begun,
 )
 from log_tables.layout import TOPICS, partition_directory, topic_directory
-from log_tables.limits import CONFIRMATION_MAX_AGE_S, PARTITIONS_MAX, TABLES_AT_ONCE
+from log_tables.limits import PARTITIONS_MAX, TABLES_AT_ONCE
 from log_tables.table.table import create_table
 from log_tables.topic_table.topic_table import create_topic_table
 
@@ -69,11 +69,7 @@ def create_topic(
 
     def record(known: TopicRecord | None) -> TopicRecord:
         _check_absent(cluster, name)
-        if cluster.clock.boottime() - started > CONFIRMATION_MAX_AGE_S:
-            raise StoreUnavailable(  # nobody asked for what is wrong, and a group asks for a topic of ours
-                f"the creation of topic {name!r} took more than {CONFIRMATION_MAX_AGE_S // 60} minutes "
-                "and was dropped; create it again"
-            )
+        check_recent(cluster.clock, started, f"the creation of topic {name!r}")
         if _last_incarnation(cluster, name) != before:
             raise TopicExists(f"topic {name!r} was created and deleted at the same time; create it again")
         deleted = {} if known is None else known.deleted
@@ -81,7 +77,7 @@ def create_topic(
         return TopicRecord(name, topic_id, incarnation, partitions, overrides, True, deleted, columns)
 
     try:
-        cluster.metadata_log.change_topic(name, record)
+        cluster.metadata_log.change_topic(name, record, started)
     except TopicExists:
         remove_directory(cluster, topic_directory(name, incarnation))
         raise

@@ -288,27 +288,21 @@ def test_a_file_is_refused_long_before_it_can_be_vacuumed(store: Store, clock: M
     with pytest.raises(InvalidArgument, match="older than 12 hours"):
         staging.check(store, GROUP, [staged])
     clock.advance(STAGING_RETENTION_MS - STAGED_MAX_AGE_MS - 1)
-    assert staging.vacuum(store, set()) == []
+    assert staging.old_files(store) == []
     clock.advance(1)
-    assert [file.path for file in staging.vacuum(store, set())] == [staged.path]
-    assert staged_in(store) == []
+    assert [file.path for file in staging.old_files(store)] == [staged.path]
 
 
-def test_a_vacuum_leaves_what_is_named_or_young_or_no_staged_file(store: Store, clock: ManualClock) -> None:
-    named, unnamed = (staging.stage(store, clock, GROUP, two_parts()) for _ in range(2))
+def test_nothing_is_old_that_is_young_or_no_staged_file(store: Store, clock: ManualClock) -> None:
+    old = [staging.stage(store, clock, GROUP, two_parts()).path for _ in range(2)]
     store.put("topics/t/partition=0/x.parquet", b"")
     clock.advance(STAGING_RETENTION_MS + 1)
-    young = staging.stage(store, clock, GROUP, two_parts())
-    dry = staging.vacuum(store, {named.path}, dry_run=True)
-    assert len(staged_in(store)) == 3
-    assert staging.vacuum(store, {named.path}) == dry
-    assert [file.path for file in dry] == [unnamed.path]
-    assert staged_in(store) == sorted([named.path, young.path])
-    assert store.get("topics/t/partition=0/x.parquet") == b""
+    staging.stage(store, clock, GROUP, two_parts())
+    assert [file.path for file in staging.old_files(store)] == sorted(old)
 
 
-def test_a_vacuum_of_a_root_without_staged_files_finds_none(store: Store) -> None:
-    assert staging.vacuum(store, set()) == []
+def test_a_root_without_staged_files_has_no_old_ones(store: Store) -> None:
+    assert staging.old_files(store) == []
 
 
 def test_nobody_else_sees_a_staged_file(store: Store, clock: ManualClock) -> None:
