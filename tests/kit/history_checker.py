@@ -295,11 +295,12 @@ def _settings(operations: Sequence[Operation]) -> dict[tuple[str, At], list[_Set
 def _rewound(operations: Sequence[Operation]) -> Iterator[Finding]:
     """A poll begins behind what its own member was told to have committed, unless others moved that back.
 
-    Groups that somebody sets back while their members read are left out: after a reset of one partition a
-    session goes on at what is durable in all of its others, and may give the last poll again.
+    Partitions that somebody sets back while their members read are left out: a member goes on from there, and
+    may yet commit what it had read before.
     """
-    reset = {op.asked.group for op in operations if isinstance(op.asked, Commit) and not op.asked.member}
-    known = {key: settings for key, settings in _settings(operations).items() if key[0] not in reset}
+    known = {
+        key: settings for key, settings in _settings(operations).items() if all(each.by for each in settings)
+    }
     told: dict[tuple[str, At, str], list[_Set]] = defaultdict(list)
     for (group, at), settings in known.items():
         for each in sorted((s for s in settings if s.operation.ok and s.by), key=lambda s: s.operation.end):

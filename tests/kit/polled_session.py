@@ -93,6 +93,8 @@ class Scene:
         self.topics = {"t": TopicState("t-1", len(PARTITIONS))}
         self.group = Group("g")
         self.expected: dict[TopicPartition, int] = {}
+        self.reset_since: set[TopicPartition] = set()
+        """The partitions that were reset after the last poll was answered."""
         self.acknowledged: frozenset[TopicPartition] = frozenset()
         self.due = True
         self.happen(TopicsChanged(self.topics))
@@ -152,6 +154,8 @@ class Scene:
         """Assert that a poll gives only partitions of the member, in order, by the newest knowledge, and of
         existing topics.
         """
+        if poll.serial == self.session.serial:
+            self.reset_since.clear()
         assert not (poll.news and poll.plans)
         for at, plan in poll.plans:
             log = self.logs[at]
@@ -174,9 +178,11 @@ class Scene:
         following = {at: plan.end for at, plan in poll.plans}
         self.session.advance(poll.serial, following)
         if poll.serial == self.session.serial:
-            self.expected |= following
+            kept = self.group.member("m").owned - self.reset_since
+            self.expected |= {at: offset for at, offset in following.items() if at in kept}
 
     def reset(self, at: TopicPartition, offset: int) -> None:
         self.happen(Reset({at: OffsetAndMetadata(offset)}, 0, force=True))
         self.session.forget([at])
         self.expected.pop(at, None)
+        self.reset_since.add(at)

@@ -295,7 +295,8 @@ class KafkaMember(Client):
             member_id=self._member,
             topics=[OffsetCommitRequestTopic(name=self.task.at.topic, partitions=parts)],
         )
-        commit = Commit(self.task.group, tuple(Place(at, end) for at, end in ends.items()))
+        places = tuple(Place(at, end) for at, end in ends.items())
+        commit = Commit(self.task.group, places, self.task.name)
         with self._history.doing(commit) as doing:
             answer = self._kafka.ask(request, COMMIT)
             codes = {part.error_code for each in answer.topics for part in each.partitions}

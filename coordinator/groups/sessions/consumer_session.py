@@ -183,7 +183,7 @@ class ConsumerSession:
             self.shard.apply(self._group_id, Seek(self._member_id, noted))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the positions in these partitions: the next poll begins where it should."""
+        """Forget the positions in these partitions: the next look begins where it should."""
         self._state.forget(partitions)
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -276,9 +276,9 @@ class ConsumerSession:
             self._tails.due_s(map(self._log, self._state.led(here=True)), WAIT_LED_S),
         )
         with ExitStack() as stack:
-            for position, high_watermark in zip(self._state.positions.values(), poll.seen, strict=True):
+            for at, position in self._state.positions.items():
                 stack.callback(position.log.on_commit(wake))
-                if position.log.high_watermark != high_watermark:
+                if position.log.high_watermark != poll.seen[at]:
                     changed.set()
             with suppress(TimeoutError):
                 # After each log is listened to and compared: no commit falls between the two.

@@ -93,7 +93,7 @@ class Step(NamedTuple):
 class PollState:
     """A poll under way. Its `now` and deadline are by `Clock.monotonic`, `began` and `since` by
     `Clock.boottime`; `damage` is why a partition could not be read. `seen` are the high watermarks of the
-    positions, in their order.
+    positions as of the last look.
     """
 
     serial: int
@@ -107,7 +107,7 @@ class PollState:
     now: float
     damage: Damaged | StoreUnavailable | None = None
     ended: bool = False
-    seen: list[int] = field(default_factory=list)
+    seen: dict[TopicPartition, int] = field(default_factory=dict)
     timeout_s: float = 0
     pause_s: float = WAITS.first_s
     plans: Plans = field(default_factory=list)
@@ -116,8 +116,8 @@ class PollState:
 
 
 class SessionState(Generic[AnyLog]):
-    """The positions of a member, and what its client was given. `serial` counts what makes a poll void: a
-    later poll, positions that are forgotten.
+    """The positions of a member, and what its client was given. `serial` counts the polls, of which a later one
+    makes the earlier ones void.
     """
 
     def __init__(self, group_id: str, member_id: str, now: float) -> None:
@@ -126,6 +126,7 @@ class SessionState(Generic[AnyLog]):
         self.serial = 0
         self._group_id, self._member_id = group_id, member_id
         self._given: dict[TopicPartition, int] = {}
+        self._giving: set[TopicPartition] = set()  # whose records the newest poll gives
         self._auto_committed, self._turn = now, 0
 
     # Positions.
@@ -153,14 +154,16 @@ class SessionState(Generic[AnyLog]):
                 self.positions[at] = Position(group.topics[at.topic].topic_id, opened[at], offset)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the positions in these partitions: the next poll begins where it should."""
-        self.serial += 1
+        """Forget the positions in these partitions: the next look begins where it should. What a poll under
+        way gives of them does not count; of others it does.
+        """
         self._drop(partitions)
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         for at in partitions:
             self.positions.pop(at, None)
             self._given.pop(at, None)
+            self._giving.discard(at)
 
     def advance(self, serial: int, following: Mapping[TopicPartition, int]) -> None:
         """The client was given the records of poll `serial` up to these offsets.
@@ -170,10 +173,8 @@ class SessionState(Generic[AnyLog]):
         if serial != self.serial:
             return
         for at, offset in following.items():
-            position = self.positions.get(at)
-            if position is not None:
-                position.offset = offset
-                self._given[at] = offset
+            if at in self._giving:
+                self.positions[at].offset = self._given[at] = offset
         self._turn += 1
 
     def led(self, here: bool) -> list[TopicPartition]:
@@ -260,11 +261,15 @@ class SessionState(Generic[AnyLog]):
                 poll.plans, poll.news = [], True
                 break
             poll.plans = self._plans(poll, ready)
+            self._giving = {at for at, _ in poll.plans}
             if _is_enough(poll.plans, poll.member.config.fetch_min_bytes) or poll.now >= poll.deadline:
                 break
             yield Step(Act.ASK_CLIENT)
             if poll.ended:
+                poll.plans = [(at, plan) for at, plan in poll.plans if at in self._giving]
                 break
+            if poll.seen.keys() != self.positions.keys():
+                continue  # positions were forgotten since the look
             longest = min(WAIT_LED_S, _liveness_s(poll.member))
             poll.timeout_s, poll.pause_s = min(poll.deadline - poll.now, longest), min(poll.pause_s, longest)
             yield Step(Act.WAIT)
@@ -302,7 +307,7 @@ class SessionState(Generic[AnyLog]):
 
     def _ready(self, poll: PollState) -> list[TopicPartition]:
         # First what is seen: a record that comes after this look for records ends the wait at once.
-        poll.seen = [position.log.high_watermark for position in self.positions.values()]
+        poll.seen = {at: position.log.high_watermark for at, position in self.positions.items()}
         return [at for at, each in self.positions.items() if self._has_records(at, each, poll.member)]
 
     def _plans(self, poll: PollState, ready: list[TopicPartition]) -> Plans:

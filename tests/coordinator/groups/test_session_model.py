@@ -30,6 +30,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.scene = Scene(structs.replace(MEMBER, fetch_min_bytes=3))
         self.polls: list[PollState] = []
+        self.answers: list[PollState] = []
 
     @rule(timeout_s=st.sampled_from([0, 0.5, 30]), max_bytes=st.integers(1, 12), knows=st.booleans())
     def poll(self, timeout_s: float, max_bytes: int, knows: bool) -> None:
@@ -48,10 +49,15 @@ class Machine(RuleBasedStateMachine):
                 if poll.serial != self.scene.session.serial:
                     assert not poll.plans, "it is void"
                 self.scene.check_given(poll)
-                self.scene.give(poll)
+                self.answers.append(poll)
                 self.polls.remove(poll)
                 return
             self.scene.take(step, poll)
+
+    @precondition(lambda self: self.answers)
+    @rule(which=st.integers(0, 2))
+    def hand_over(self, which: int) -> None:
+        self.scene.give(self.answers.pop(which % len(self.answers)))
 
     @precondition(lambda self: self.polls)
     @rule(which=st.integers(0, 2))

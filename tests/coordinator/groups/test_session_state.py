@@ -1,7 +1,5 @@
 """The steps of a member's polls, one by one: which comes when, what is given, what is committed."""
 
-from collections.abc import Callable
-
 import pytest
 from msgspec import structs
 
@@ -22,11 +20,11 @@ from coordinator.groups.events import (
 from coordinator.groups.sessions.session_state import Act, PollState, Step
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import Damaged, LakelogError, TopicDeleted
-from tests.kit.polled_session import AT, LAST, MEMBER, OTHER, PARTITIONS, ModelLog, Scene
+from tests.kit.polled_session import AT, LAST, MANY, MEMBER, OTHER, PARTITIONS, ModelLog, Scene
 
 
-def filled(*, leading: bool = False, count: int = 4) -> Scene:
-    scene = Scene()
+def filled(*, leading: bool = False, count: int = 4, config: MemberConfig = MEMBER) -> Scene:
+    scene = Scene(config)
     for log in scene.logs.values():
         log.end, log.leading = count, leading
     return scene
@@ -57,18 +55,16 @@ def test_a_look_has_its_steps_in_order() -> None:
 
 
 def test_a_poll_that_is_void_gives_nothing_wherever_it_is() -> None:
-    """Another poll, or a reset, at each of its steps."""
-    ways: list[Callable[[Scene], object]] = [Scene.begin, lambda scene: scene.reset(AT, 0)]
-    for void in ways:
-        for place in range(5):
-            scene = filled()
-            poll = scene.begin(timeout_s=30)
-            for _ in range(place):
-                scene.take(scene.next(poll), poll)
-            void(scene)
-            assert scene.next(poll).act is Act.GIVE
-            assert poll.news
-            assert not poll.plans
+    """Another poll at each of its steps."""
+    for place in range(5):
+        scene = filled()
+        poll = scene.begin(timeout_s=30)
+        for _ in range(place):
+            scene.take(scene.next(poll), poll)
+        scene.begin()
+        assert scene.next(poll).act is Act.GIVE
+        assert poll.news
+        assert not poll.plans
 
 
 def test_a_client_that_does_not_know_its_generation_is_told_before_it_is_given_records() -> None:
@@ -169,6 +165,49 @@ def test_what_is_opened_or_given_late_counts_for_no_later_poll() -> None:
     assert {position.offset for position in scene.session.positions.values()} == {0}
 
 
+def test_a_reset_moves_its_partition_and_no_other() -> None:
+    """Also while the answer of a poll is on its way to the client."""
+    scene = filled()
+    poll = scene.begin()
+    scene.steps(poll)
+    scene.reset(AT, 1)
+    scene.give(poll)
+    assert scene.session.given.keys() == {OTHER, LAST}
+    poll = scene.begin()
+    scene.steps(poll)
+    assert {at: plan.start for at, plan in poll.plans} == {AT: 1}
+
+
+@pytest.mark.parametrize("amid", [Act.ACKNOWLEDGE, Act.OPEN, Act.REFRESH, Act.ASK_CLIENT, Act.WAIT])
+def test_a_poll_goes_on_when_a_partition_is_reset_amid_it(amid: Act) -> None:
+    scene = filled(config=structs.replace(MEMBER, fetch_min_bytes=MANY))
+    poll = scene.begin(timeout_s=3)
+    resets = iter([(AT, 1)])
+
+    def reset(step: Step) -> None:
+        if step.act is amid:
+            for at, offset in resets:
+                scene.reset(at, offset)
+
+    scene.steps(poll, reset)
+    assert {at: plan.start for at, plan in poll.plans} == {AT: 1, OTHER: 0, LAST: 0}
+    scene.give(poll)
+    assert scene.session.given.keys() == {*PARTITIONS}
+
+
+def test_a_poll_that_ends_gives_nothing_of_a_partition_that_was_reset_since_its_look() -> None:
+    scene = filled(config=structs.replace(MEMBER, fetch_min_bytes=MANY))
+    poll = scene.begin(timeout_s=3)
+
+    def end(step: Step) -> None:
+        if step.act is Act.ASK_CLIENT:
+            scene.reset(AT, 1)
+            poll.ended = True
+
+    scene.steps(poll, end)
+    assert {at for at, _ in poll.plans} == {OTHER, LAST}
+
+
 def test_only_records_that_may_and_can_be_read_are_planned() -> None:
     scene = filled()
     scene.logs[AT].remote = 4
@@ -249,7 +288,7 @@ def test_a_full_answer_waits_for_no_more_records_and_another_wait_knows_what_is_
     poll = scene.begin(timeout_s=30)
     while (step := scene.next(poll)).act is not Act.WAIT:
         scene.take(step, poll)
-    assert dict(zip(scene.session.positions, poll.seen, strict=True)) == {AT: 4, OTHER: 0, LAST: 0}
+    assert poll.seen == {AT: 4, OTHER: 0, LAST: 0}
 
 
 def test_each_partition_comes_first_in_turn() -> None:
