@@ -116,8 +116,8 @@ class PollState:
 
 
 class SessionState(Generic[AnyLog]):
-    """The positions of a member, and what its client was given. `serial` counts the polls, of which a later one
-    makes the earlier ones void.
+    """The positions of a member, and what its client was given. `serial` counts the polls: each makes those
+    before it void.
     """
 
     def __init__(self, group_id: str, member_id: str, now: float) -> None:
