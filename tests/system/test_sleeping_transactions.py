@@ -8,6 +8,7 @@ from coordinator.groups.transactions.transaction_coordinator import TransactionR
 from jobs import housekeeping
 from jobs.state import look
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
     AppendedRange,
@@ -19,6 +20,7 @@ from log_tables.cluster.group_log import (
 from log_tables.errors import StoreUnavailable
 from log_tables.layout import CONSUMER_OFFSETS, STAGING
 from log_tables.limits import STAGING_RETENTION_MS
+from log_tables.segments import staging
 from log_tables.segments.staging import PartitionRecords
 from log_tables.store.store import Store, open_store
 from log_tables.testing import ClockedStore, Fault, FaultyStore
@@ -44,13 +46,7 @@ class Night:
         """The gateway's machine sleeps for more than a day, and housekeeping runs on another one."""
         for clock in (self.clock, self.gateway.clock):
             clock.sleep(STAGING_RETENTION_MS + 1)
-        self.keep_house()
-
-    def keep_house(self, store: Store | None = None) -> None:
-        cluster = Cluster.open(store or self.store, self.clock, create=False)
-        states, _ = look(cluster, {})
-        steps = housekeeping.plan(states, self.clock.now_ms())
-        assert all(outcome.error is None for outcome in housekeeping.run(no_engine, cluster, steps))
+        keep_house(self.store, self.clock)
 
     def staged(self) -> list[str]:
         return [item.path for item in self.store.list(f"{STAGING}/")]
@@ -58,6 +54,13 @@ class Night:
     def asked(self) -> TransactionRequest:
         topic_id = self.gateway.cluster.topic("out").topic_id
         return TransactionRequest({}, [PartitionRecords("out", topic_id, 0, batches(0, "out", 0))])
+
+
+def keep_house(store: Store, clock: ManualClock) -> None:
+    cluster = Cluster.open(store, clock, create=False)
+    states, _ = look(cluster, {})
+    steps = housekeeping.plan(states, clock.now_ms())
+    assert all(outcome.error is None for outcome in housekeeping.run(no_engine, cluster, steps))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +119,25 @@ def test_what_becomes_old_while_the_housekeeper_sleeps_stays() -> None:
         say(night.gateway.cluster, (IntentKey("g", 2), Intent(1, 2, (named[0],))))
         night.clock.sleep(STAGING_RETENTION_MS + 1)
 
-    night.keep_house(FaultyStore(night.store, [Fault(1, before(fall), ("get", "get_range"), f"{OFFSETS}0")]))
+    failing = FaultyStore(night.store, [Fault(1, before(fall), ("get", "get_range"), f"{OFFSETS}0")])
+    keep_house(failing, night.clock)
     assert night.staged() == [file.path for file in named]
     assert night.staged() != [old.path]
+
+
+def test_a_housekeeper_that_slept_looks_which_groups_there_are() -> None:
+    """The first group came after it had read the topics, and named a file that is old when it wakes."""
+    clock = ManualClock(seed=1)
+    store = ClockedStore(open_store("memory://"), clock)
+    cluster = Cluster.open(store, clock)
+    topic = create_topic(cluster, "out")
+
+    def fall() -> None:
+        staged = staging.stage(
+            store, clock, "g", [PartitionRecords("out", topic.topic_id, 0, batches(0, "out", 0))]
+        )
+        say(cluster, (IntentKey("g", 1), Intent(1, 1, (staged,))))
+        clock.sleep(STAGING_RETENTION_MS + 1)
+
+    keep_house(FaultyStore(store, [Fault(1, before(fall), ("list_dirs",), "topics/")]), clock)
+    assert len([*store.list(f"{STAGING}/")]) == 1

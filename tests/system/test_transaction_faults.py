@@ -28,6 +28,7 @@ from log_tables.testing import (
     refused,
     unavailable,
 )
+from tests.kit.failures import before
 from tests.kit.partitions import values
 from tests.kit.transaction_gateway import (
     BATCHES,
@@ -208,6 +209,34 @@ def test_a_transaction_whose_commit_failed_for_a_moment_is_repeated_with_its_fil
         with pytest.raises(InvalidArgument, match="belongs to another transaction"):
             await gateway.transact(TransactionRequest({}, staged=asked.staged, key="l", digest="d"))
         await gateway.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_file_that_another_transaction_has_used_up_meanwhile_is_refused() -> None:
+    """The two are one request that came twice, without a retry key."""
+
+    async def scenario() -> None:
+        store = FaultyStore(topics_made())
+        gateway = Gateway(store, seed=1)
+        await gateway.start()
+        asked, loop = TransactionRequest({}, staged=(gateway.staged("out"),)), asyncio.get_running_loop()
+
+        async def use_up() -> None:
+            assert await (await gateway.transact(asked)).where() == (AppendedRange("out", 0, BATCHES, 0),)
+            assert gateway.shard is not None
+            gateway.transactions.mark_applied(gateway.shard)
+            await gateway.transactions._tasks.wait(60)
+            assert [*store.inner.list(f"{STAGING}/")] == []
+
+        def use_up_first() -> None:
+            asyncio.run_coroutine_threadsafe(use_up(), loop).result(60)
+
+        store.faults.append(Fault(1, before(use_up_first), ("make_durable",), STAGING))
+        with pytest.raises(InvalidArgument, match="belongs to another transaction"):
+            await gateway.transact(asked)
+        await gateway.stop()
+        assert not gateway.transactions._spent
 
     asyncio.run(scenario())
 

@@ -7,8 +7,9 @@ coordinator of that time.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from coordinator.access.principal import RequestContext
@@ -91,6 +92,8 @@ class TransactionCoordinator:
         self._clock, self._on_event = clock, on_event
         self._groups: dict[str, Applier] = {}
         self._spent: set[str] = set()  # staged files that are applied, and about to be deleted
+        self._named = Counter[str]()  # those that requests under way name, which may have found them there
+        self._gone: set[str] = set()  # those of them that are deleted since
         self._tasks = PendingTasks()
 
     async def find_repeat(
@@ -128,19 +131,20 @@ class TransactionCoordinator:
         event = self._event(member_id, request, (*_planned(request.parts), *request.staged))
         shard.check(group_id, event)
         self._check_unused(shard.group(group_id), request.staged)
-        began = self._clock.boottime()
-        staged = await self._stage(group_id, request)
-        try:
-            # The same transaction may have come by another connection.
-            found = await self.find_repeat(shard, group_id, request.key, request.digest)
-            if found is None:
-                check_recent(self._clock, began, f"a transaction of the group {group_id!r}")
-                self._mark(group_id)
-                self._check_unused(shard.group(group_id), request.staged)
-                after = shard.apply(group_id, replace(event, staged=staged))
-        except LakelogError:
-            await self._delete(staged[: bool(request.parts)])
-            raise
+        with self._naming(request.staged):
+            began = self._clock.boottime()
+            staged = await self._stage(group_id, request)
+            try:
+                # The same transaction may have come by another connection.
+                found = await self.find_repeat(shard, group_id, request.key, request.digest)
+                if found is None:
+                    check_recent(self._clock, began, f"a transaction of the group {group_id!r}")
+                    self._mark(group_id)
+                    self._check_unused(shard.group(group_id), request.staged)
+                    after = shard.apply(group_id, replace(event, staged=staged))
+            except LakelogError:
+                await self._delete(staged[: bool(request.parts)])
+                raise
         if found is not None:
             await self._delete(staged[: bool(request.parts)])
             return found
@@ -204,6 +208,24 @@ class TransactionCoordinator:
         return await asyncio.to_thread(
             staging.stage, store, self._clock, group_id, request.parts
         ), *request.staged
+
+    @contextmanager
+    def _naming(self, staged: Iterable[StagedFile]) -> Iterator[None]:
+        """Let what others delete of `staged` meanwhile be known as spent to the end."""
+        paths = [file.path for file in staged]
+        self._named.update(paths)
+        try:
+            yield
+        finally:
+            self._named.subtract(paths)
+            self._named = +self._named
+            self._forget_gone(self._gone.intersection(paths))
+
+    def _forget_gone(self, paths: Set[str]) -> None:
+        """Forget deleted files, but for those that requests under way may have found before."""
+        kept = paths & self._named.keys()
+        self._gone = (self._gone - paths) | kept
+        self._spent -= paths - kept
 
     def _check_unused(self, group: Group, staged: Iterable[StagedFile]) -> None:
         """Raise InvalidArgument for a file of another transaction, which is deleted with that one."""
@@ -270,7 +292,7 @@ class TransactionCoordinator:
             await shard.wait_durable(group_id)
             shard.check_leading()
             await self._delete(files)
-        self._spent -= {file.path for file in files}
+        self._forget_gone({file.path for file in files})
 
     async def _delete(self, files: Iterable[StagedFile]) -> None:
         """Delete staged files that nothing names; a vacuum deletes those that remain."""

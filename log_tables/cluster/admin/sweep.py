@@ -10,6 +10,7 @@ from log_tables.cluster.topic import is_internal
 from log_tables.errors import LakelogError
 from log_tables.layout import log_directory, topic_directory
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
+from log_tables.table.vacuum import outrun_sleepers
 
 
 def sweep(cluster: Cluster) -> list[str]:
@@ -47,7 +48,7 @@ def _sweep_one(cluster: Cluster, name: str, number: int, looked: float) -> bool:
         return _sweep_deleted(cluster, record, number)
     if record is not None and number == record.incarnation and record.live:
         return False
-    return _sweep_orphan(cluster, topic_directory(name, number), looked)
+    return _sweep_orphan(cluster, name, number, looked)
 
 
 def _sweep_deleted(cluster: Cluster, record: TopicRecord, number: int) -> bool:
@@ -71,11 +72,18 @@ def _swept(record: TopicRecord, number: int) -> TopicRecord:
     return replace(record, deleted={n: at for n, at in record.deleted.items() if n != number})
 
 
-def _sweep_orphan(cluster: Cluster, directory: str, looked: float) -> bool:
-    """Remove `directory`, which no record named at the time `looked`, if no process can still be creating
-    it.
+def _sweep_orphan(cluster: Cluster, name: str, number: int, looked: float) -> bool:
+    """Remove the directory of an incarnation that no record named at the time `looked`, if no process can
+    still be creating it.
     """
+    directory = topic_directory(name, number)
     if not _is_old(cluster, directory, empty=False):
+        return False
+    # A creation that sleeps in the put of its record finds it too old when it is built again.
+    outrun_sleepers(cluster.metadata_log.partition.table)
+    cluster.refresh(wait=True)
+    record = cluster.metadata_log.topic(name)
+    if record is not None and number == record.incarnation:
         return False
     if cluster.clock.boottime() - looked > CONFIRMATION_MAX_AGE_S:
         return False  # this process slept, and the creation may have ended since

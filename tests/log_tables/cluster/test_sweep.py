@@ -13,6 +13,7 @@ from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.errors import LakelogError, NotLeader, OutcomeUnknown, StoreUnavailable
+from log_tables.layout import METADATA_DIRECTORY
 from log_tables.limits import CONFIRMATION_MAX_AGE_S, LOG_RETENTION_MS
 from log_tables.record import to_records
 from log_tables.store.store import Store
@@ -123,6 +124,24 @@ def test_a_creation_that_slept_gives_up_before_its_tables_are_swept(
     clock.advance(LOG_RETENTION_MS)
     assert sweep(cluster) == ["topics/t"]
     assert create_topic(cluster, "t").directory == "topics/t"
+
+
+@pytest.mark.parametrize("path", ["0", "_delta_log/"], ids=["before the record is put", "amid its commit"])
+def test_a_creation_that_slept_is_not_recorded_when_its_tables_are_swept(
+    cluster: Cluster, clock: ManualClock, store: Store, path: str
+) -> None:
+    def sleep() -> None:
+        clock.advance(LOG_RETENTION_MS + 1)
+        assert sweep(another(cluster)) == ["topics/t"]
+
+    failing = FaultyStore(store)
+    slow = another(cluster, failing)
+    create_topic(slow, "other")  # it leads the metadata log from here on
+    failing.faults.append(Fault(1, before(sleep), path=f"{METADATA_DIRECTORY}/{path}"))
+    with pytest.raises(StoreUnavailable, match="took more than 30 minutes"):
+        create_topic(slow, "t")
+    assert names(another(cluster)) == ["other"]
+    create_topic(cluster, "t")
 
 
 def test_a_sweep_waits_for_a_change_in_flight_to_learn_what_others_made(
