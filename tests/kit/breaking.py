@@ -216,8 +216,12 @@ def read_nothing_of_what_is_there(breaker: Breaker) -> None:
 
 
 def give_again_what_is_committed(breaker: Breaker) -> None:
+    """Somebody may have set the group back in another partition."""
     at = breaker.pick(SOURCES)
     _commit_for_sure(breaker, at, breaker.run.committed[READERS][at])
+    for other in {*SOURCES} - {at, breaker.pick(SOURCES)}:
+        back = Commit(READERS, (Place(other, breaker.run.committed[READERS][other]),))
+        breaker.run.operations.append(Operation(back, 10**6, 10**6 + 1, Outcome.OK))
     offset = breaker.pick(range(breaker.run.committed[READERS][at]))
     row = Row(at, offset, breaker.run.records[at][offset])
     poll = Operation(Poll(READERS, "one"), 10**6 + 2, 10**6 + 3, Outcome.OK, Rows((row,)))
