@@ -24,6 +24,9 @@ class Kind(StrEnum):
     STORE_ERRORS = "calls of the store fail"
     FSYNC_ERRORS = "fsyncs fail"
     LOST_ANSWER = "the store does a call and does not say so"
+    LOST_CALL = "calls of a bucket never arrive"
+    LATE_CALL = "calls of a bucket are done after whoever asked has given up"
+    WRONG_ANSWER = "a bucket says that an object is there which is the one that was put, or none"
     FULL = "a store that is full"
     POWER = "a power cut"
     KILL_CLIENT = "the death of a client"
@@ -46,6 +49,12 @@ class Fault:
         return f"step {self.at}: {self.kind} ({self.target}, {self.steps} steps, {self.amount:.2f})"
 
 
+OF_DISK = (Kind.FULL, Kind.FSYNC_ERRORS)
+OF_BUCKET = (Kind.LOST_CALL, Kind.LATE_CALL, Kind.WRONG_ANSWER)
+
+BUCKET = "bucket"
+"""The profile of worlds whose root is always a bucket."""
+
 PROFILES: Mapping[str, Sequence[Kind]] = {
     "calm": (),
     "deaths": (Kind.KILL, Kind.STOP, Kind.KILL_CLIENT),
@@ -57,11 +66,20 @@ PROFILES: Mapping[str, Sequence[Kind]] = {
         Kind.DOUBLE,
         Kind.SLOW_NETWORK,
     ),
-    "store": (Kind.SLOW_STORE, Kind.STORE_ERRORS, Kind.LOST_ANSWER, Kind.FULL),
+    "store": (Kind.SLOW_STORE, Kind.STORE_ERRORS, Kind.LOST_ANSWER, Kind.FULL, *OF_BUCKET),
     "power": (Kind.POWER, Kind.POWER, Kind.KILL, Kind.STAND, Kind.FSYNC_ERRORS, Kind.SLOW_STORE),
     "clocks": (Kind.STAND, Kind.JUMP, Kind.KILL),
     "jobs": (Kind.HOURS, Kind.HOURS, Kind.KILL_ACTOR, Kind.STAND_ACTOR, Kind.STORE_ERRORS, Kind.LOST_ANSWER),
     "hours": (Kind.HOURS, Kind.KILL, Kind.STAND, Kind.POWER),
+    BUCKET: (
+        Kind.SLOW_STORE,
+        Kind.STORE_ERRORS,
+        Kind.LOST_ANSWER,
+        *OF_BUCKET,
+        Kind.KILL,
+        Kind.STAND,
+        Kind.KILL_ACTOR,
+    ),
 }
 """Faults that come together; without a profile a seed draws any."""
 

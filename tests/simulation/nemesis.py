@@ -8,6 +8,8 @@ from tests.simulation.faults import Fault
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
+    from tests.simulation.bucket import BucketWeather
+    from tests.simulation.network import Weather
     from tests.simulation.world import World
 
 HOURS_MAX = 12.0
@@ -37,6 +39,7 @@ class Nemesis:
         world.network.weather.clear()
         world.network.cuts.clear()
         world.disk.calm()
+        world.bucket.weather.clear()
         for number in range(len(world.gateways)):
             self._restart(number)
         for process in self._scheduler.processes:
@@ -134,7 +137,9 @@ class Nemesis:
         self._after(fault, lambda: cuts.difference_update(pairs))
 
     def _weather(self, fault: Fault, name: str, most: float) -> None:
-        weather = self._world.network.weather
+        self._be(self._world.network.weather, fault, name, most)
+
+    def _be(self, weather: "Weather | BucketWeather", fault: Fault, name: str, most: float) -> None:
         setattr(weather, name, most * fault.amount)
         self._after(fault, lambda: setattr(weather, name, 0.0))
 
@@ -156,9 +161,14 @@ class Nemesis:
         disk, chance = self._world.disk, self._scheduler.random
         disk.delay = lambda _call: chance.random() * fault.amount if chance.random() < 0.2 else 0.0
         self._after(fault, disk.calm)
+        self._bucket(fault, "slow_s", 1.0)
+
+    def _bucket(self, fault: Fault, name: str, most: float) -> None:
+        self._be(self._world.bucket.weather, fault, name, most)
 
     def _store_errors(self, fault: Fault) -> None:
         self._fail(fault, _STORE_CALLS, 0.02 + 0.2 * fault.amount)
+        self._bucket(fault, "refused", 0.3)
 
     def _fsync_errors(self, fault: Fault) -> None:
         self._fail(fault, frozenset({"fsync"}), 0.1 + 0.5 * fault.amount)
@@ -176,6 +186,16 @@ class Nemesis:
         disk, chance = self._world.disk, self._scheduler.random
         disk.lost = lambda call: call in ("link", "fsync", "unlink") and chance.random() < 0.1
         self._after(fault, disk.calm)
+        self._bucket(fault, "lost_answer", 0.5)
+
+    def _lost_call(self, fault: Fault) -> None:
+        self._bucket(fault, "lost_call", 0.3)
+
+    def _late_call(self, fault: Fault) -> None:
+        self._bucket(fault, "late", 0.7)
+
+    def _wrong_answer(self, fault: Fault) -> None:
+        self._bucket(fault, "wrong", 1.0)
 
     def _full(self, fault: Fault) -> None:
         disk = self._world.disk

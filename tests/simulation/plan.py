@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tests.kit.clients import Task
 from tests.kit.history import At
 from tests.simulation.chance import Chance
-from tests.simulation.faults import PROFILES, Fault, Kind, drawn
+from tests.simulation.faults import BUCKET, OF_BUCKET, OF_DISK, PROFILES, Fault, Kind, drawn
 
 TOPIC, COPY = "flights", "copies"
 PARTITIONS = 2
@@ -45,13 +45,17 @@ class Plan:
     """Whether the root is copied."""
     secured: bool = False
     """Whether security is switched on."""
+    bucket: bool = False
+    """Whether the root is a bucket, and not a directory."""
 
     @staticmethod
     def of(seed: int, steps: int = 2_000, profile: str = "") -> "Plan":
         """The plan of a seed, with faults of a profile; "": of one that is drawn, or of any."""
         chance = Chance(f"plan {seed}")
-        name = profile or chance.choice([*PROFILES, "any", "any"])
-        kinds = [*Kind] if name == "any" else PROFILES[name]
+        name = profile or chance.choice([*(each for each in PROFILES if each != BUCKET), "any", "any"])
+        bucket = _is_bucket(seed, name)
+        others = OF_DISK if bucket else OF_BUCKET
+        kinds = [kind for kind in ([*Kind] if name == "any" else PROFILES[name]) if kind not in others]
         gateways = chance.randint(1, 3)
         ordered, delay_s = chance.random() < 0.7, chance.choice((0.002, 0.02, 0.1))
         tasks, faults = tuple(_tasks(chance)), drawn(chance, kinds, steps, gateways)
@@ -75,6 +79,7 @@ class Plan:
             scenes,
             more.random() < 0.2,
             secured,
+            bucket,
         )
 
 
@@ -86,6 +91,11 @@ def _scenes(seed: int, faults: Sequence[Fault], secured: bool) -> tuple[str, ...
         # A key counts for one principal, and may be forgotten while it is repeated.
         found = [name for name in found if name != "once"]
     return tuple(found)
+
+
+def _is_bucket(seed: int, profile: str) -> bool:
+    """Whether the root is a bucket: one in three is. A cut of the power takes nothing from one."""
+    return profile == BUCKET or (profile != "power" and Chance(f"root {seed}").random() < 1 / 3)
 
 
 def _configs(chance: Chance) -> dict[str, str]:

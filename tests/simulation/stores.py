@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from log_tables import clock as clocks
 from log_tables.clock import Clock
 from log_tables.store import store as stores
+from log_tables.store.bucket import ObjectStore
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store
 from tests.simulation.disk import ROOT
@@ -21,13 +22,22 @@ if TYPE_CHECKING:
 MAIN, REMOTE, COPIED = (f"{ROOT}/{name}" for name in ("root", "remote", "copy"))
 """The directories of the root, of its remote root, and of a copy."""
 
+BUCKET = "s3://simulated/root"
+"""The root of a world that has it in a bucket."""
+
+PEER_SECRET = "simulated-" * 4
+"""Of all gateways on a bucket; those on a directory find one there."""
+
 
 class Stores:
     """The stores that processes open."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
+        self._main = BUCKET if world.plan.bucket else MAIN
         self._world.disk.make(MAIN)
+        self.settings = {"peer_secret": PEER_SECRET} if world.plan.bucket else {}
+        """The settings that gateways need for their root."""
 
     def open(
         self,
@@ -40,6 +50,11 @@ class Stores:
     ) -> Store:
         """`open_store` in this world."""
         text, disk = os.fspath(url), self._world.disk
+        if text.startswith("s3://"):
+            bucket = ObjectStore(text, options or {})
+            if create:
+                bucket.check_puts()
+            return bucket
         path = unquote(urlsplit(text).path) if "://" in text else text
         if create:
             disk.make(path, first)
@@ -48,7 +63,7 @@ class Stores:
 
     def main(self, clock: Clock | None = None) -> Store:
         """The root."""
-        return self.open(MAIN, create=False, clock=clock)
+        return self.open(self._main, create=False, clock=clock)
 
     def clock(self) -> Clock:
         """The clock of the process that asks."""

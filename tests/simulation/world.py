@@ -25,6 +25,7 @@ from tests.kit.history import History, Operation, Outcome, Part, Write
 from tests.kit.workload import read_log
 from tests.simulation.actors import Actor
 from tests.simulation.aging import Expired, Tiered
+from tests.simulation.bucket import Bucket, served
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.columns import Typed
 from tests.simulation.copies import RootCopier
@@ -93,6 +94,7 @@ class World:
         self.plan = plan
         self.scheduler = Scheduler(plan.seed, keeps_log)
         self.disk = Disk(self.scheduler, plan.ordered)
+        self.bucket = Bucket(self.scheduler)
         self.network = Network(self.scheduler)
         self.network.weather.delay_s = plan.delay_s
         self.clock = SimulatedClock(self.scheduler, "world")
@@ -123,7 +125,8 @@ class World:
         """Start gateway `number`, at its URL of always."""
         self._lives += 1
         process = self.scheduler.process(f"gateway {number} life {self._lives}")
-        made = SimulatedGateway(process, self.url(number), self.opened, self.network, {**self.settings})
+        settings = {**self.settings, **self.stores.settings}
+        made = SimulatedGateway(process, self.url(number), self.opened, self.network, settings)
         process.died.append(lambda: self._supervise(number, made))
         if number < len(self.gateways):
             self.gateways[number] = made
@@ -382,6 +385,7 @@ def _in_place_of_the_machine(world: World) -> Iterator[None]:
         stack.enter_context(installed(world.scheduler))
         stack.enter_context(world.stores.installed())
         stack.enter_context(mounted(world.disk))
+        stack.enter_context(served(world.bucket))
         stack.enter_context(patch.object(anyio.to_thread, "run_sync", _run_sync))
         gc.disable()  # it would call what has ended, at any time
         gc.freeze()
