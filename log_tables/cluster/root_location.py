@@ -6,10 +6,9 @@ has from its first day on. In a copy these have another identity.
 A root of another format (docs/FORMAT.md) is refused: nothing is read or written.
 """
 
-from contextlib import suppress
 from enum import Enum
 
-from log_tables.errors import AlreadyExists, CorruptLog, ObjectMissing, UnsupportedTable
+from log_tables.errors import CorruptLog, ObjectMissing, UnsupportedTable
 from log_tables.layout import (
     CLUSTER_METADATA,
     FORMAT,
@@ -23,7 +22,7 @@ from log_tables.layout import (
     old_partition_directory,
     topic_directory,
 )
-from log_tables.store.store import Store
+from log_tables.store.store import Store, ensure
 from log_tables.table.snapshot import Snapshot
 
 _DIRECTORIES = (TOPICS, log_directory(METADATA_DIRECTORY))
@@ -52,8 +51,7 @@ def _identity(store: Store) -> str:
 
 def note_location(store: Store) -> None:
     """Note that the root, which has a metadata log, is here. Raises StoreUnavailable."""
-    with suppress(AlreadyExists):
-        store.put_if_absent(HOME_ANCHOR, b"")
+    ensure(store, HOME_ANCHOR, b"")
     while locate(store) is not RootLocation.HERE:  # another process may put the anchor at the same time
         store.put(HOME, _identity(store).encode())
 

@@ -15,13 +15,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from log_tables.errors import AlreadyExists, ObjectMissing
+from log_tables.errors import ObjectMissing
 from log_tables.layout import SCHEMA_FILES, SCHEMAS, schema_directory
 from log_tables.limits import SCHEMA_REFERENCES_MAX, SCHEMA_TEXT_MAX_CHARS
 from log_tables.schemas.registry import GUID, Reference, Registered, id_text, resolved
 from log_tables.schemas.schema import InvalidSchema, Schema, SchemaId, SchemaKind
 from log_tables.schemas.source import one_url
-from log_tables.store.store import Store
+from log_tables.store.store import Store, ensure
 
 SUFFIXES = {SchemaKind.AVRO: "avsc", SchemaKind.PROTOBUF: "proto", SchemaKind.JSON: "json"}
 
@@ -108,11 +108,9 @@ class KeptSchemas:
         Raises StoreUnavailable, OutcomeUnknown, InvalidSchema.
         """
         kept = KeptSchema(schema.kind, schema.text, [*schema.references])
-        try:
-            self._store.put_if_absent(self._path(schema_id), msgspec.json.encode(kept))
-        except AlreadyExists:
-            return self.read(schema_id) or schema
-        return schema
+        if ensure(self._store, self._path(schema_id), msgspec.json.encode(kept)):
+            return schema
+        return self.read(schema_id) or schema
 
     def _path(self, schema_id: SchemaId) -> str:
         return f"{self.directory}/{id_text(schema_id)}.json"

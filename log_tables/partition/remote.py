@@ -30,7 +30,7 @@ from log_tables.layout import PROPERTY_CLUSTER, REMOTE_MARK, REMOTE_OWNER, log_d
 from log_tables.limits import REMOTE_LOOK_S, WHOLE_SEGMENT_BYTES
 from log_tables.record import RECORD_SCHEMA
 from log_tables.segments import segment as segments
-from log_tables.store.store import Store
+from log_tables.store.store import Store, ensure
 from log_tables.table.checkpoint import newest_checkpoint
 from log_tables.table.commit import read_commit
 from log_tables.table.snapshot import Segment, Snapshot
@@ -79,8 +79,7 @@ class RemoteRoot:
         """Make it the remote root of this cluster, for good. Raises InvalidArgument if another cluster
         owns it.
         """
-        with suppress(AlreadyExists):
-            self.store.put_if_absent(REMOTE_MARK, self.cluster_id.encode())
+        ensure(self.store, REMOTE_MARK, self.cluster_id.encode())
         self.store.make_durable("")
         whose = self._whose()
         if whose != self.cluster_id:

@@ -6,13 +6,13 @@ Paths are relative to the root, with `/`; errors name them so, and never a path 
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
 from log_tables.clock import Clock, SystemClock
-from log_tables.errors import InvalidArgument
+from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing
 from log_tables.store.file import is_directory, unusable
 from log_tables.store.local import LocalStore, make_root
 from log_tables.store.objects import Data, ObjectInfo, PutIfAbsent, one_spelling
@@ -51,7 +51,7 @@ def _type(line: str) -> str:
     return described.split(" ", 1)[0]
 
 
-__all__ = ["Data", "Durability", "ObjectInfo", "PutIfAbsent", "Store", "open_store"]
+__all__ = ["Data", "Durability", "ObjectInfo", "PutIfAbsent", "Store", "ensure", "open_store"]
 
 Durability = Literal["auto", "strict"]
 """How few waits a put may have on a directory: as few as its file system allows, or as POSIX does."""
@@ -206,6 +206,22 @@ def open_store(
     if create:
         store.check_puts()
     return store
+
+
+def ensure(store: Store, path: str, data: Data) -> bool:
+    """Put an object unless there is one: afterwards there is. Returns False for one that may be another's.
+
+    S3 may say that one is there to racers that all failed. Raises OutcomeUnknown, StoreUnavailable.
+    """
+    while True:
+        try:
+            store.put_if_absent(path, data)
+        except AlreadyExists:
+            with suppress(ObjectMissing):
+                store.head(path)
+                return False
+        else:
+            return True
 
 
 def overlap(one: str, other: str) -> bool:

@@ -116,7 +116,7 @@ class Bucket:
     def _answer_wrongly(self, key: str, act: Callable[[], object]) -> None:
         """Say that an object is there: it is this one, by an earlier try, or all who race for it lose."""
         said = "409 Conflict"
-        if self._random.random() < 0.7:
+        if self._random.random() < 0.5:
             said = "412 Precondition Failed"
             act()
         self._scheduler.note("bucket", f"create {key} ends in {said}, wrongly")

@@ -161,6 +161,44 @@ FAULTS: tuple[Planted, ...] = (
         "store",
     ),
     Planted(
+        "a bucket that says that a commit is there is believed",
+        "log_tables.table.commit",
+        "put_commit",
+        "        except (AlreadyExists, OutcomeUnknown, StoreUnavailable):\n            certain = False\n",
+        "        except AlreadyExists:\n"
+        "            return _read_back(store, table, version)\n"
+        "        except (OutcomeUnknown, StoreUnavailable):\n"
+        "            certain = False\n",
+        "?",
+        0,
+        0,
+        "bucket",
+    ),
+    Planted(
+        "a commit that is not there after a lost answer never comes",
+        "log_tables.table.commit",
+        "put_commit",
+        "        if clock.monotonic() >= deadline:\n            raise OutcomeUnknown(\n",
+        "        if found is None:\n"
+        '            raise StoreUnavailable("the store does not answer")\n'
+        "        if clock.monotonic() >= deadline:\n            raise OutcomeUnknown(\n",
+        "?",
+        0,
+        0,
+        "bucket",
+    ),
+    Planted(
+        "a put of a bucket that failed is taken for one that was not done",
+        "log_tables.store.bucket",
+        "_writing",
+        "return _asking(path, missing, OutcomeUnknown)",
+        "return _asking(path, missing)",
+        "?",
+        0,
+        0,
+        "bucket",
+    ),
+    Planted(
         "a commit does not check whose epoch it is",
         "log_tables.partition.partition",
         "Partition._write",

@@ -61,9 +61,9 @@ class Stores:
         ordered = disk.ordered and durability == "auto"
         return LocalStore(Path(path), clock or self.clock(), options, ordered=ordered)
 
-    def main(self, clock: Clock | None = None) -> Store:
+    def main(self, clock: Clock | None = None, create: bool = False) -> Store:
         """The root."""
-        return self.open(self._main, create=False, clock=clock)
+        return self.open(self._main, create=create, clock=clock)
 
     def clock(self) -> Clock:
         """The clock of the process that asks."""

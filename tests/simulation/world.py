@@ -121,12 +121,16 @@ class World:
         """The root, as a process opens it."""
         return self.stores.main(process.clock)
 
+    def _created(self, process: Process) -> Store:
+        """The root, as a gateway opens it."""
+        return self.stores.main(process.clock, create=True)
+
     def start_gateway(self, number: int) -> SimulatedGateway:
         """Start gateway `number`, at its URL of always."""
         self._lives += 1
         process = self.scheduler.process(f"gateway {number} life {self._lives}")
         settings = {**self.settings, **self.stores.settings}
-        made = SimulatedGateway(process, self.url(number), self.opened, self.network, settings)
+        made = SimulatedGateway(process, self.url(number), self._created, self.network, settings)
         process.died.append(lambda: self._supervise(number, made))
         if number < len(self.gateways):
             self.gateways[number] = made
