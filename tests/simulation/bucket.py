@@ -73,10 +73,15 @@ class Bucket:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler, self._random = scheduler, scheduler.random
-        self.weather = BucketWeather()
+        self.weather, self._answers = BucketWeather(), SimulatedEvent()
         self._page = Chance(f"bucket {scheduler.seed}").choice(PAGES)
         self._objects: dict[str, _Object] = {}
         self._keys: list[str] = []
+
+    def calm(self) -> None:
+        """Let it work as it should, and nobody wait for what does not come."""
+        self.weather.clear()
+        self._answers.set()
 
     # Requests.
 
@@ -130,7 +135,7 @@ class Bucket:
     def _give_up(self, call: str, key: str, what: str) -> None:
         """Wait for an answer that does not come: short waits are the most."""
         self._scheduler.note("bucket", f"{call} {key} {what}, and nobody says so")
-        self._scheduler.pause(GIVES_UP_S * self._random.random() ** 3)
+        self._answers.wait(GIVES_UP_S * self._random.random() ** 3)
         raise GenericError("Generic S3 error: operation timed out")
 
     def _land_later(self, call: str, key: str, act: Callable[[], object]) -> None:

@@ -39,7 +39,7 @@ class Nemesis:
         world.network.weather.clear()
         world.network.cuts.clear()
         world.disk.calm()
-        world.bucket.weather.clear()
+        world.bucket.calm()
         for number in range(len(world.gateways)):
             self._restart(number)
         for process in self._scheduler.processes:

@@ -188,17 +188,6 @@ FAULTS: tuple[Planted, ...] = (
         "bucket",
     ),
     Planted(
-        "a put of a bucket that failed is taken for one that was not done",
-        "log_tables.store.bucket",
-        "_writing",
-        "return _asking(path, missing, OutcomeUnknown)",
-        "return _asking(path, missing)",
-        "?",
-        0,
-        0,
-        "bucket",
-    ),
-    Planted(
         "a commit does not check whose epoch it is",
         "log_tables.partition.partition",
         "Partition._write",
