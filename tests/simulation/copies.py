@@ -10,7 +10,6 @@ from tests.simulation.actors import Actor
 from tests.simulation.judges import judge_root
 from tests.simulation.plan import COPY, TOPIC
 from tests.simulation.scheduler import Process
-from tests.simulation.stores import COPIED
 
 
 class RootCopier(Actor):
@@ -25,7 +24,7 @@ class RootCopier(Actor):
         while not self._is_done and not self.stop.is_set():
             began = self.world.clock.monotonic()
             source = self.world.opened(process)
-            target = open_target(source, COPIED, {}, process.clock)
+            target = open_target(source, self.world.stores.copied, {}, process.clock)
             copy_root(source, target, process.clock)
             self._began, self._is_done = began, True
         self.stop.wait()
@@ -37,7 +36,7 @@ class RootCopier(Actor):
         """All that was acknowledged before the copy began is in it, where it was acknowledged."""
         if self._began is None:
             return
-        store = self.world.stores.open(COPIED, create=False)
+        store = self.world.stores.open(self.world.stores.copied, create=False)
         judge_root(store)
         cluster = Cluster.open(store, self.world.clock, create=False)
         held = {}

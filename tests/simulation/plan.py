@@ -95,7 +95,7 @@ def _scenes(seed: int, faults: Sequence[Fault], secured: bool) -> tuple[str, ...
 
 def _is_bucket(seed: int, profile: str) -> bool:
     """Whether the root is a bucket: one in three is. A cut of the power takes nothing from one."""
-    return profile == BUCKET or (profile != "power" and Chance(f"root {seed}").random() < 1 / 3)
+    return profile == BUCKET or (profile != "power" and Chance(f"stores {seed}").random() < 1 / 3)
 
 
 def _configs(chance: Chance) -> dict[str, str]:

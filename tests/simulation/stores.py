@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MAIN, REMOTE, COPIED = (f"{ROOT}/{name}" for name in ("root", "remote", "copy"))
 """The directories of the root, of its remote root, and of a copy."""
 
-BUCKET = "s3://simulated/root"
-"""The root of a world that has it in a bucket."""
+IN_BUCKET = {MAIN: "s3://simulated/root", COPIED: "s3://simulated/copy"}
+"""These in a world whose root is a bucket."""
 
 PEER_SECRET = "simulated-" * 4
 """Of all gateways on a bucket; those on a directory find one there."""
@@ -34,7 +34,7 @@ class Stores:
 
     def __init__(self, world: "World") -> None:
         self._world = world
-        self._main = BUCKET if world.plan.bucket else MAIN
+        self._main, self.copied = (IN_BUCKET[each] if world.plan.bucket else each for each in (MAIN, COPIED))
         self._world.disk.make(MAIN)
         self.settings = {"peer_secret": PEER_SECRET} if world.plan.bucket else {}
         """The settings that gateways need for their root."""
