@@ -71,10 +71,11 @@ class BucketWeather:
 class Bucket:
     """The bucket of a world. Each request of a thread is a point."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, page: int | None = None) -> None:
+        """`page` is how many objects a page of a list has; None: one of PAGES, by the seed."""
         self._scheduler, self._random = scheduler, scheduler.random
         self.weather, self._answers = BucketWeather(), SimulatedEvent()
-        self._page = Chance(f"bucket {scheduler.seed}").choice(PAGES)
+        self._page = page or Chance(f"bucket {scheduler.seed}").choice(PAGES)
         self._objects: dict[str, _Object] = {}
         self._keys: list[str] = []
 

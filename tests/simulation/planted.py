@@ -169,9 +169,9 @@ FAULTS: tuple[Planted, ...] = (
         "            return _read_back(store, table, version)\n"
         "        except (OutcomeUnknown, StoreUnavailable):\n"
         "            certain = False\n",
-        "?",
+        "is next; send the batches in order",
         0,
-        0,
+        3_080,
         "bucket",
     ),
     Planted(
@@ -182,6 +182,17 @@ FAULTS: tuple[Planted, ...] = (
         "        if found is None:\n"
         '            raise StoreUnavailable("the store does not answer")\n'
         "        if clock.monotonic() >= deadline:\n            raise OutcomeUnknown(\n",
+        "a write that failed is there",
+        3,
+        7_337,
+        "bucket",
+    ),
+    Planted(
+        "a list of a bucket ends with its first page",
+        "log_tables.store.bucket",
+        "ObjectStore.list",
+        "                for page in pages\n                for item in page\n",
+        "                for item in next(iter(pages), ())\n",
         "?",
         0,
         0,

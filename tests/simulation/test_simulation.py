@@ -8,7 +8,7 @@ import pytest
 
 from log_tables.clock import SystemClock
 from tests.kit.support import ROOT
-from tests.simulation.faults import Fault, Kind, smallest
+from tests.simulation.faults import BUCKET, Fault, Kind, smallest
 from tests.simulation.runs import report, run_seed, say
 
 STEPS = 2_000
@@ -36,11 +36,13 @@ def _run_all(first: int) -> None:
         assert not found.problems, report(found)
 
 
-def test_a_seed_is_its_run_in_any_process() -> None:
+@pytest.mark.parametrize("profile", ["any", BUCKET])
+def test_a_seed_is_its_run_in_any_process(profile: str) -> None:
     """The order of sets, the addresses of objects and the names of files differ between them."""
     seed = 7
-    found = run_seed(seed, STEPS)
+    found = run_seed(seed, STEPS, profile)
     command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--steps", str(STEPS)]
+    command += ["--profile", profile]
     for hash_seed in ("1", "2"):
         said = subprocess.run(
             command,

@@ -307,6 +307,7 @@ class World:
         for each in self.gateways:
             each.stop()
         self._within(HEALED_S, lambda: all(each.ended for each in self.gateways), "all gateways stop")
+        assert all(each.has_flushed for each in self.gateways), "a gateway stops before all is flushed"
 
     def _is_folded(self) -> bool:
         """Whether the topics' tables have the files of the partitions; looks once in a second."""
