@@ -236,7 +236,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class _Root:
-    """What a client connects to: a prefix of the bucket."""
+    """A prefix of the bucket, to which a client connects."""
 
     bucket: Bucket
     prefix: str

@@ -188,17 +188,6 @@ FAULTS: tuple[Planted, ...] = (
         "bucket",
     ),
     Planted(
-        "a list of a bucket ends with its first page",
-        "log_tables.store.bucket",
-        "ObjectStore.list",
-        "                for page in pages\n                for item in page\n",
-        "                for item in next(iter(pages), ())\n",
-        "?",
-        0,
-        0,
-        "bucket",
-    ),
-    Planted(
         "a commit does not check whose epoch it is",
         "log_tables.partition.partition",
         "Partition._write",

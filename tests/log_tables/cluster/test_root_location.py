@@ -1,4 +1,4 @@
-"""What is put under a root once is there in the end, although S3 may say too early that it is."""
+"""Objects that are put under a root once are there in the end, although S3 may say too early that they are."""
 
 import pytest
 
