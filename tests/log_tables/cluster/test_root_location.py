@@ -1,4 +1,4 @@
-"""Objects that are put under a root once are there in the end, although S3 may say too early that they are."""
+"""Objects that are put under a root once are there in the end, although S3 may say so too early."""
 
 import pytest
 
