@@ -22,6 +22,9 @@ CONNECT_S = 2.0
 BROKEN_S = 15.0
 """After this time a connection whose other end is out of reach is broken."""
 
+REST_S = 1.0
+"""The longest time for which a client that takes its time waits before a request."""
+
 
 class NotSent(ConnectionError):
     """Nothing of the request came to the other side."""
@@ -88,6 +91,8 @@ class Network:
         self._scheduler, self.weather = scheduler, Weather()
         self._hosts: dict[str, tuple[Process, ASGIApp]] = {}
         self.cuts: set[tuple[str, str]] = set()
+        self.resting: set[Process] = set()
+        """Whoever takes its time, so that little happens while the world waits for others."""
         self._exchanges: dict[Process, dict[_Exchange, None]] = {}
         self._doors: dict[str, tuple[Process, MakeProtocol]] = {}
         self._streams = 0
@@ -132,6 +137,11 @@ class Network:
     def loses(self, source: Process, target: Process) -> bool:
         """Whether what is sent now does not arrive, nor anything after it on its connection."""
         return self._is_cut(source, target) or self._scheduler.chance(self.weather.lost_request / 4)
+
+    def rest(self, source: Process) -> None:
+        """Let the time pass for a thread of `source`, if that takes its time."""
+        if source in self.resting:
+            self._scheduler.pause(REST_S * self._scheduler.random.random())
 
     # Requests over HTTP.
 
@@ -290,6 +300,7 @@ class SimulatedTransport(httpx.BaseTransport):
         self._network, self._source = network, source
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self._network.rest(self._source)
         outcome: Reply | ConnectionError | None = None
         done = SimulatedEvent()
 

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -261,18 +261,22 @@ class World:
         begun = self.clock.monotonic()
         for actor in self.actors:
             actor.due.set()
-        living = [client for process, client in self.clients if not process.dead]
+        waited = {process: client for process, client in self.clients if not process.dead}
+        resting = self.network.resting
+        resting.clear()
 
         def done() -> bool:
-            if self.scheduler.failures:
-                return True
+            for process, client in [*waited.items()]:
+                if self._has_worked(client, begun):
+                    resting.add(process)
+                    del waited[process]
             return (
-                all(each.serves for each in self.gateways)
-                and all(self._has_worked(client, begun) for client in living)
+                not waited
+                and all(each.serves for each in self.gateways)
                 and all(actor.has_worked(begun) for actor in self.actors)
             )
 
-        self._within(HEALED_S, done, lambda: self._waiting(living, begun))
+        self._within(HEALED_S, done, lambda: self._waiting(waited.values(), begun))
 
     def _has_worked(self, client: Client, since: float) -> bool:
         if client.task.kind not in ALWAYS_WORK:
@@ -280,8 +284,8 @@ class World:
         newest = self.history.operations()[-200:]
         return any(_is_of(op, client.task) and op.ok and op.begin >= since for op in newest)
 
-    def _waiting(self, living: Sequence[Client], since: float) -> str:
-        silent = [client.task.name for client in living if not self._has_worked(client, since)]
+    def _waiting(self, waited: Iterable[Client], since: float) -> str:
+        silent = [client.task.name for client in waited]
         silent += [actor.name for actor in self.actors if not actor.has_worked(since)]
         down = [each.url for each in self.gateways if not each.serves]
         return f"everything works again; {silent} have done nothing since, {down} do not serve"
@@ -290,6 +294,7 @@ class World:
         """Clients end, transactions are applied, gateways stop in order."""
         for side in ("writers", "readers"):
             self.stop[side].set()
+            self.network.resting.difference_update(self._of_side(side))
             self._within(HEALED_S, partial(self._have_ended, side), f"the {side} end")
         for task in {task.group: task for task in self.plan.tasks if task.kind == "copy"}.values():
             self.ask(partial(self._settle, task))
@@ -319,8 +324,10 @@ class World:
         return not self._unfolded
 
     def _have_ended(self, side: str) -> bool:
-        of_side = [process for process, client in self.clients if _side(client.task) == side]
-        return all(process.dead or not _runs(process) for process in of_side)
+        return all(process.dead or not _runs(process) for process in self._of_side(side))
+
+    def _of_side(self, side: str) -> list[Process]:
+        return [process for process, client in self.clients if _side(client.task) == side]
 
     def _settle(self, task: Task, _: httpx.Client) -> None:
         """Send another transaction of the group, and wait for its records: then all before are applied."""
