@@ -15,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 
@@ -302,7 +303,6 @@ def _note(look: "asyncio.Future[bool]") -> None:
 async def _wait(event: asyncio.Event, seconds: float) -> None:
     """Return when `event` is set, or after `seconds`."""
     if seconds > 0 and not event.is_set():
-        try:
-            await asyncio.wait_for(event.wait(), seconds)
-        except TimeoutError:
-            pass
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):  # unlike `wait_for` of Python 3.11, without another task
+                await event.wait()

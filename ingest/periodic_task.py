@@ -89,4 +89,5 @@ class PeriodicTask:
             with self._failures.catch(self._name):
                 await self._act()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), self._interval_s)
+                async with asyncio.timeout(self._interval_s):
+                    await self._stopping.wait()

@@ -17,10 +17,11 @@ AGAIN_S = 1.0
 class Actor(ABC):
     """Works in a process of its own until it is told to stop. Who supervises it starts it again.
 
-    `due` is set when it need not wait any longer with its next work.
+    `due` is set when it need not wait any longer with its next work; before, it rests `rest_s` if it can.
     """
 
     name: ClassVar[str]
+    rest_s = 0.0
 
     def __init__(self, world: "World") -> None:
         self.world, self.scheduler = world, world.scheduler

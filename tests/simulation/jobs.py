@@ -99,7 +99,7 @@ class Maintainer(Actor):
             found = [self._noted(process, each) for each in maintenance.run(self.stop.is_set)]
             if not any(outcome.failed for outcome in found):
                 self._whole.append(began)
-            self.due.wait(self._every_s)
+            self.due.wait(max(self._every_s, self.rest_s))
 
     def _noted(self, process: Process, outcome: JobOutcome) -> JobOutcome:
         what = outcome.error or f"{outcome.files_before} files become {outcome.files_after}"

@@ -260,6 +260,7 @@ class World:
         """Wait until everybody has worked."""
         begun = self.clock.monotonic()
         for actor in self.actors:
+            actor.rest_s = HEALED_S
             actor.due.set()
         waited = {process: client for process, client in self.clients if not process.dead}
         resting = self.network.resting
@@ -296,6 +297,7 @@ class World:
             self.stop[side].set()
             self.network.resting.difference_update(self._of_side(side))
             self._within(HEALED_S, partial(self._have_ended, side), f"the {side} end")
+        self.network.weather.delay_s = self.plan.delay_s
         for task in {task.group: task for task in self.plan.tasks if task.kind == "copy"}.values():
             self.ask(partial(self._settle, task))
         for actor in self.actors:
