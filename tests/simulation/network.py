@@ -22,8 +22,8 @@ CONNECT_S = 2.0
 BROKEN_S = 15.0
 """After this time a connection whose other end is out of reach is broken."""
 
-REST_S = 1.0
-"""The longest time for which a client that takes its time waits before a request."""
+REST_S = 2.0
+"""The longest time for which a client that rests waits before a request: less than members may be silent."""
 
 
 class NotSent(ConnectionError):
@@ -91,8 +91,8 @@ class Network:
         self._scheduler, self.weather = scheduler, Weather()
         self._hosts: dict[str, tuple[Process, ASGIApp]] = {}
         self.cuts: set[tuple[str, str]] = set()
-        self.resting: set[Process] = set()
-        """Whoever takes its time, so that little happens while the world waits for others."""
+        self._resting: set[Process] = set()
+        self._hurry = SimulatedEvent()
         self._exchanges: dict[Process, dict[_Exchange, None]] = {}
         self._doors: dict[str, tuple[Process, MakeProtocol]] = {}
         self._streams = 0
@@ -138,10 +138,20 @@ class Network:
         """Whether what is sent now does not arrive, nor anything after it on its connection."""
         return self._is_cut(source, target) or self._scheduler.chance(self.weather.lost_request / 4)
 
+    def let_rest(self, source: Process) -> None:
+        """Let `source` wait before each request, so that little happens while the world waits for others."""
+        self._hurry.clear()
+        self._resting.add(source)
+
+    def hurry(self) -> None:
+        """Let nobody rest."""
+        self._resting.clear()
+        self._hurry.set()
+
     def rest(self, source: Process) -> None:
-        """Let the time pass for a thread of `source`, if that takes its time."""
-        if source in self.resting:
-            self._scheduler.pause(REST_S * self._scheduler.random.random())
+        """Wait in a thread of `source`, if it may rest."""
+        if source in self._resting:
+            self._hurry.wait(REST_S * self._scheduler.random.random())
 
     # Requests over HTTP.
 

@@ -53,6 +53,9 @@ HEALED_S = 60.0
 HEALED_DELAY_S = 0.1
 """The longest way of a message when all is well again: then little happens while it is waited."""
 
+ENDED_DELAY_S = 0.002
+"""And that when all clients have ended: then nobody works while it is waited, but gateways look around."""
+
 LOOK_STEPS = 20
 """Between two looks whether something has happened."""
 
@@ -108,7 +111,7 @@ class World:
             self.actors.append(Securer(self))
         self.scenes = [SCENES[name](self) for name in plan.scenes]
         self.stores = Stores(self)
-        self.stop = {"writers": SimulatedEvent(), "readers": SimulatedEvent()}
+        self.stop: Any = SimulatedEvent()
         self.settings, self.credential = {**SETTINGS}, Credential()
         self._lives, self._is_ending = 0, False
         self._look_us = 0
@@ -153,15 +156,14 @@ class World:
 
     def _start_client(self, task: Task, kinds: Mapping[str, type[Client]] = CLIENTS) -> None:
         process = self.scheduler.process(f"client {task.name}")
-        stop: Any = self.stop[_side(task)]
         client: Client
         if task.kind in KAFKA_CLIENTS:
             addresses = [kafka_address(self.url(number)) for number in range(self.plan.gateways)]
             asking = KafkaGateways(self.network, process, addresses, self.credential)
-            client = KAFKA_CLIENTS[task.kind](task, asking, self.history, stop)
+            client = KAFKA_CLIENTS[task.kind](task, asking, self.history, self.stop)
         else:
             kind = kinds[task.kind]
-            client = kind(task, self._asking(process, kind.timeout_s), self.history, stop)
+            client = kind(task, self._asking(process, kind.timeout_s), self.history, self.stop)
         self.clients.append((process, client))
         process.start_thread("main", client.run)
 
@@ -263,13 +265,12 @@ class World:
             actor.rest_s = HEALED_S
             actor.due.set()
         waited = {process: client for process, client in self.clients if not process.dead}
-        resting = self.network.resting
-        resting.clear()
+        self.network.hurry()
 
         def done() -> bool:
             for process, client in [*waited.items()]:
                 if self._has_worked(client, begun):
-                    resting.add(process)
+                    self.network.let_rest(process)
                     del waited[process]
             return (
                 not waited
@@ -293,11 +294,10 @@ class World:
 
     def _end(self) -> None:
         """Clients end, transactions are applied, gateways stop in order."""
-        for side in ("writers", "readers"):
-            self.stop[side].set()
-            self.network.resting.difference_update(self._of_side(side))
-            self._within(HEALED_S, partial(self._have_ended, side), f"the {side} end")
-        self.network.weather.delay_s = self.plan.delay_s
+        self.stop.set()
+        self.network.hurry()
+        self._within(HEALED_S, self._have_ended, "the clients end")
+        self.network.weather.delay_s = ENDED_DELAY_S
         for task in {task.group: task for task in self.plan.tasks if task.kind == "copy"}.values():
             self.ask(partial(self._settle, task))
         for actor in self.actors:
@@ -325,11 +325,8 @@ class World:
             self._unfolded = unfolded(self.stores.main(), self.clock, topics)
         return not self._unfolded
 
-    def _have_ended(self, side: str) -> bool:
-        return all(process.dead or not _runs(process) for process in self._of_side(side))
-
-    def _of_side(self, side: str) -> list[Process]:
-        return [process for process, client in self.clients if _side(client.task) == side]
+    def _have_ended(self) -> bool:
+        return all(process.dead or not _runs(process) for process, _ in self.clients)
 
     def _settle(self, task: Task, _: httpx.Client) -> None:
         """Send another transaction of the group, and wait for its records: then all before are applied."""
@@ -374,10 +371,6 @@ def _used(simulated: SimulatedGateway) -> int:
 
 def _text(what: str | Callable[[], str]) -> str:
     return what if isinstance(what, str) else what()
-
-
-def _side(task: Task) -> str:
-    return "readers" if not {*task.kind.split()}.isdisjoint(("fetch", "read", "copy")) else "writers"
 
 
 def _is_of(op: Operation, task: Task) -> bool:
