@@ -69,13 +69,15 @@ class Tombstones(Mapping[str, Remove]):
 
     def pruned(self, now_ms: int) -> "Tombstones":
         """These without the old ones."""
+        if not self._parts:
+            return self
         horizon = now_ms - TOMBSTONE_RETENTION_MS
         rows = self.rows()
         return self.of_rows(rows.filter(pc.greater(rows.field("deletionTimestamp").fill_null(0), horizon)))
 
     def rows(self) -> pa.StructArray:
         """All of them, as an array of REMOVE."""
-        return pa.concat_arrays([*self._parts, _rows([])])
+        return pa.concat_arrays([*self._parts, _NONE])
 
     def __getitem__(self, path: str) -> Remove:
         for part in self._parts:
@@ -119,3 +121,6 @@ def _rows(removes: Collection[Remove]) -> pa.StructArray:
         pa.array([remove.size for remove in removes], pa.int64()),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(REMOVE))
+
+
+_NONE = _rows(())

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import threading
-from asyncio import events
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -47,12 +46,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                         scheduler.hub.switch()
             thread.waits = True
             scheduler.hub.switch()
-
-    def enter(self, serves: bool) -> None:
-        events._set_running_loop(self if serves else None)
-
-    def leave(self) -> None:
-        events._set_running_loop(None)
 
     def end(self) -> None:
         self._closed = True

@@ -75,7 +75,7 @@ class Plan:
             bool(profile),
             every or ((1.0,) if name == "jobs" or not MAINTAINED.isdisjoint(scenes) else ()),
             _configs(more),
-            tuple(more.choice(NIGHTS_H) for _ in range(more.choice((0, 0, 0, 2, 4)))),
+            tuple(more.choice(NIGHTS_H) for _ in range(more.choice((0, 0, 0, 0, 2, 4)))),
             scenes,
             more.random() < 0.2,
             secured,

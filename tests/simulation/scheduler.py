@@ -7,6 +7,7 @@ machine.
 """
 
 import heapq
+from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
@@ -182,15 +183,18 @@ class Scheduler:
         return thread
 
     def _run(self, thread: Thread) -> None:
-        self.current = thread
-        thread.process.loop.enter(thread is thread.process.loop_thread)
+        self.current, process = thread, thread.process
+        serves = thread is process.loop_thread
+        if serves:
+            _set_running_loop(process.loop)
         try:
             thread.switch()
         finally:
-            thread.process.loop.leave()
+            if serves:
+                _set_running_loop(None)
             self.current = None
         if thread.ended:
-            thread.process.threads.pop(thread, None)
+            process.threads.pop(thread, None)
 
     def _jump(self) -> None:
         """Let the time pass until something is due."""

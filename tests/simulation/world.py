@@ -268,8 +268,9 @@ class World:
         self.network.hurry()
 
         def done() -> bool:
+            newest = self.history.operations()[-200:] if waited else ()
             for process, client in [*waited.items()]:
-                if self._has_worked(client, begun):
+                if _has_worked(client, newest, begun):
                     self.network.let_rest(process)
                     del waited[process]
             return (
@@ -279,12 +280,6 @@ class World:
             )
 
         self._within(HEALED_S, done, lambda: self._waiting(waited.values(), begun))
-
-    def _has_worked(self, client: Client, since: float) -> bool:
-        if client.task.kind not in ALWAYS_WORK:
-            return True  # the partitions of a topic may all be another member's
-        newest = self.history.operations()[-200:]
-        return any(_is_of(op, client.task) and op.ok and op.begin >= since for op in newest)
 
     def _waiting(self, waited: Iterable[Client], since: float) -> str:
         silent = [client.task.name for client in waited]
@@ -371,6 +366,12 @@ def _used(simulated: SimulatedGateway) -> int:
 
 def _text(what: str | Callable[[], str]) -> str:
     return what if isinstance(what, str) else what()
+
+
+def _has_worked(client: Client, newest: Iterable[Operation], since: float) -> bool:
+    if client.task.kind not in ALWAYS_WORK:
+        return True  # the partitions of a topic may all be another member's
+    return any(op.begin >= since and op.ok and _is_of(op, client.task) for op in newest)
 
 
 def _is_of(op: Operation, task: Task) -> bool:
