@@ -13,8 +13,8 @@ from tests.simulation.runs import report, run_seed, say
 
 STEPS = 2_000
 TOGETHER = 10
-FIXED = [*range(0, 100, TOGETHER)]
-NEW = [*range(0, 20, TOGETHER)]
+FIXED = [*range(0, 240, TOGETHER)]
+NEW = [*range(0, 60, TOGETHER)]
 
 
 @pytest.mark.parametrize("first", FIXED)
