@@ -3,16 +3,19 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from log_tables.layout import partition_directory, topic_directory
 from log_tables.root.fsck import check as fsck
 from log_tables.store.store import Store
 from log_tables.table.table import Table
 from log_tables.topic_table.topic_snapshot import same
 from log_tables.topic_table.topic_table import TopicTable
-from tests.kit.history import Operation
+from tests.kit.history import Operation, Row, Rows, Write
 from tests.kit.history_checker import Log, check
 from tests.kit.workload import concerns
 from tests.simulation.clock import SimulatedClock
+from tests.simulation.faults import Kind
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -22,12 +25,38 @@ def judge(world: "World", log: Log) -> None:
     """Judge what is there, and what was said. Raises AssertionError."""
     groups = [task.group for task in world.plan.tasks]
     operations = [op for op in world.history.operations() if concerns(op, topics_of(log), groups)]
-    judge_history(operations, log)
+    judge_history(kept(world, operations, log), log)
     for scene in world.scenes:
         scene.judge()
     for actor in world.actors:
         actor.judge()
     judge_root(world.stores.main())
+
+
+def kept(world: "World", operations: Sequence[Operation], log: Log) -> list[Operation]:
+    """`operations` without the rows that a power cut has taken: they were read before the world healed, were
+    not acknowledged, and are not there (docs/guarantees.md, "Readers").
+    """
+    if not any(fault.kind is Kind.POWER for fault in world.plan.faults):
+        return [*operations]
+    writes = [op.asked for op in operations if op.ok and isinstance(op.asked, Write)]
+    acknowledged = {value for write in writes for part in write.parts for value in part.values}
+
+    def is_taken(row: Row) -> bool:
+        there = log.records.get(row.at, {}).get(row.offset)
+        return there != row.value and row.value not in acknowledged
+
+    def whole(op: Operation) -> Operation:
+        answer = op.answer
+        if not isinstance(answer, Rows) or op.end >= world.healed_s:
+            return op
+        left = tuple(row for row in answer.rows if not is_taken(row))
+        if len(left) == len(answer.rows):
+            return op
+        ended = None if answer.next_offset is None else min(r.offset for r in answer.rows if r not in left)
+        return replace(op, answer=Rows(left, ended))
+
+    return [whole(op) for op in operations]
 
 
 def topics_of(log: Log) -> dict[str, int]:

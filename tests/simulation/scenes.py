@@ -13,7 +13,7 @@ from tests.kit.history import At, Commit, Operation, Outcome, Place, Poll, Rows
 from tests.kit.history_checker import Finding, Kind, Log, check
 from tests.kit.lives_clients import LIVES_CLIENTS, PARTITIONS, Again, Truncater
 from tests.kit.workload import concerns, read_log
-from tests.simulation.judges import topics_of
+from tests.simulation.judges import kept, topics_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -77,7 +77,7 @@ class CheckedScene(Scene):
         return [client for _, client in self.world.clients if client.task.at.topic == self.topic]
 
     def findings(self, operations: Sequence[Operation]) -> Sequence[Finding]:
-        return check(operations, self.log)
+        return check(kept(self.world, operations, self.log), self.log)
 
 
 class OftenTruncater(Truncater):

@@ -115,6 +115,8 @@ class World:
         self.settings, self.credential = {**SETTINGS}, Credential()
         self._lives, self._is_ending = 0, False
         self._look_us = 0
+        self.healed_s = 0.0
+        """When the faults stopped, as `monotonic` of `clock`."""
         self._unfolded = [TOPIC]
         self.nemesis = Nemesis(self)
 
@@ -250,6 +252,7 @@ class World:
     def _heal(self) -> None:
         """All faults stop: everybody works again."""
         self.nemesis.end()
+        self.healed_s = self.clock.monotonic()
         weather = self.network.weather
         weather.delay_s = max(weather.delay_s, HEALED_DELAY_S)
         self.scheduler.note("world", "heals")
