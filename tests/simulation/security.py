@@ -9,7 +9,6 @@ from tests.simulation.actors import Actor
 from tests.simulation.network import Network, SimulatedTransport
 from tests.simulation.plan import TOPIC
 from tests.simulation.scheduler import Process
-from tests.simulation.stores import MAIN
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -55,7 +54,7 @@ class Securer(Actor):
 
     def work(self, process: Process) -> None:
         self.due.wait(process.clock.random())
-        root = Secured(MAIN)
+        root = Secured(self.world.stores.root)
         if not self.world.credential.key:
             key = root.key(CLIENTS)
             root.allow(*everything(CLIENTS))

@@ -34,7 +34,7 @@ class Stores:
 
     def __init__(self, world: "World") -> None:
         self._world = world
-        self._main, self.copied = (IN_BUCKET[each] if world.plan.bucket else each for each in (MAIN, COPIED))
+        self.root, self.copied = (IN_BUCKET[each] if world.plan.bucket else each for each in (MAIN, COPIED))
         self._world.disk.make(MAIN)
         self.settings = {"peer_secret": PEER_SECRET} if world.plan.bucket else {}
         """The settings that gateways need for their root."""
@@ -63,7 +63,7 @@ class Stores:
 
     def main(self, clock: Clock | None = None, create: bool = False) -> Store:
         """The root."""
-        return self.open(self._main, create=create, clock=clock)
+        return self.open(self.root, create=create, clock=clock)
 
     def clock(self) -> Clock:
         """The clock of the process that asks."""
