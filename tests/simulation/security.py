@@ -28,16 +28,26 @@ class Credential:
 
 
 class CredentialTransport(SimulatedTransport):
-    """The network for a thread of a client that has a credential."""
+    """The network for a thread of a client that has a credential, and sends what was refused as it went
+    without one again.
+    """
 
     def __init__(self, network: Network, source: Process, credential: Credential) -> None:
         super().__init__(network, source)
         self._credential = credential
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
+        had_none = not self._credential.key
+        self._show(request)
+        answer = super().handle_request(request)
+        if answer.status_code == UNAUTHENTICATED and had_none and self._credential.key:
+            self._show(request)
+            answer = super().handle_request(request)
+        return answer
+
+    def _show(self, request: httpx.Request) -> None:
         if self._credential.key:
             request.headers.update(bearer(self._credential.key))
-        return super().handle_request(request)
 
 
 class Securer(Actor):
