@@ -25,6 +25,7 @@ from log_tables.errors import (
     CorruptSegment,
     InvalidArgument,
     ObjectMissing,
+    OutcomeUnknown,
     StoreUnavailable,
 )
 from log_tables.layout import (
@@ -205,7 +206,8 @@ def _finish(source: Store, target: Store, cut: Cut, clock: Clock, keep_id: bool)
     cluster.metadata_log.partition.resign()
     target.delete(UNFINISHED_COPY)
     target.make_durable("")  # a copy that is known to be whole must not become unfinished again
-    note_location(target)
+    with suppress(StoreUnavailable, OutcomeUnknown):  # it is whole, and its first gateway looks where it is
+        note_location(target)
     held = [item for snapshot in tables.values() for item in snapshot.segments]
     return CopyResult(
         cluster.cluster_id,

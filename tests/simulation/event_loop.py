@@ -87,7 +87,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        # Time stands still while callbacks run: one that comes again after less than its tick would for ever.
+        tick_s = 1e-6 if delay > 0 else 0.0
+        return self.call_at(self.time() + max(delay, tick_s), callback, *args, context=context)
 
     def run_in_executor(
         self, executor: Executor | None, work: Callable[..., Any], *args: Any

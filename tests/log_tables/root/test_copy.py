@@ -13,14 +13,23 @@ from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import RootLocation, locate
 from log_tables.errors import CorruptLog, InvalidArgument
-from log_tables.layout import UNFINISHED_COPY
+from log_tables.layout import HOME_ANCHOR, UNFINISHED_COPY
 from log_tables.root.adopt import adopt
 from log_tables.root.copy import copy_root, open_target
 from log_tables.root.fsck import check
 from log_tables.root.inspection import check_location, inspect
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.store.store import Store, open_store
-from log_tables.testing import Crash, Fault, FaultyStore, crash_after, crash_before
+from log_tables.testing import (
+    Crash,
+    Failure,
+    Fault,
+    FaultyStore,
+    answer_lost,
+    crash_after,
+    crash_before,
+    unavailable,
+)
 from tests.kit.failures import before
 from tests.kit.partitions import append_each, values
 from tests.kit.tiers import move_topic, tiered_cluster
@@ -248,3 +257,15 @@ def test_a_copy_that_goes_on_looks_into_the_files_that_are_there(cluster: Cluste
     made = copied(cluster, tmp_path / "copy")
     assert values(made.topic("t").partition(0)) == VALUES
     assert check(store).problems == []
+
+
+@pytest.mark.parametrize("failure", [unavailable, answer_lost])
+def test_a_whole_copy_has_not_failed_because_it_does_not_know_its_place_yet(
+    cluster: Cluster, tmp_path: Path, failure: Failure
+) -> None:
+    """A repeat would find it in use. The first gateway looks through it, as through any that was moved."""
+    store = open_store(tmp_path / "copy")
+    copy_root(cluster.store, FaultyStore(store, [Fault(1, failure, path=HOME_ANCHOR)]), cluster.clock)
+    copied = Cluster.open(store, cluster.clock, create=False)
+    check_location(copied, 0)
+    assert locate(store) is RootLocation.HERE
