@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 from starlette.types import ASGIApp, Message
 
+from tests.simulation.rests import Rests
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.streams import Disconnected, MakeProtocol, Stream
 from tests.simulation.threads import SimulatedEvent
@@ -21,9 +22,6 @@ from tests.simulation.threads import SimulatedEvent
 CONNECT_S = 2.0
 BROKEN_S = 15.0
 """After this time a connection whose other end is out of reach is broken."""
-
-REST_S = 2.0
-"""The longest time for which a client that rests waits before a request: less than members may be silent."""
 
 
 class NotSent(ConnectionError):
@@ -91,8 +89,7 @@ class Network:
         self._scheduler, self.weather = scheduler, Weather()
         self._hosts: dict[str, tuple[Process, ASGIApp]] = {}
         self.cuts: set[tuple[str, str]] = set()
-        self._resting: set[Process] = set()
-        self._hurry = SimulatedEvent()
+        self.rests = Rests(scheduler)
         self._exchanges: dict[Process, dict[_Exchange, None]] = {}
         self._doors: dict[str, tuple[Process, MakeProtocol]] = {}
         self._streams = 0
@@ -137,21 +134,6 @@ class Network:
     def loses(self, source: Process, target: Process) -> bool:
         """Whether what is sent now does not arrive, nor anything after it on its connection."""
         return self._is_cut(source, target) or self._scheduler.chance(self.weather.lost_request / 4)
-
-    def let_rest(self, source: Process) -> None:
-        """Let `source` wait before each request, so that little happens while the world waits for others."""
-        self._hurry.clear()
-        self._resting.add(source)
-
-    def hurry(self) -> None:
-        """Let nobody rest."""
-        self._resting.clear()
-        self._hurry.set()
-
-    def rest(self, source: Process) -> None:
-        """Wait in a thread of `source`, if it may rest."""
-        if source in self._resting:
-            self._hurry.wait(REST_S * self._scheduler.random.random())
 
     # Requests over HTTP.
 
@@ -310,7 +292,7 @@ class SimulatedTransport(httpx.BaseTransport):
         self._network, self._source = network, source
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        self._network.rest(self._source)
+        self._network.rests.rest(self._source)
         outcome: Reply | ConnectionError | None = None
         done = SimulatedEvent()
 

@@ -45,7 +45,7 @@ class Stream(asyncio.Transport):
 
     def send(self, data: bytes) -> None:
         """Send bytes. Raises Disconnected."""
-        self._network.rest(self._source)
+        self._network.rests.rest(self._source)
         if self._is_over:
             raise Disconnected("the connection has ended")
         if self._network.loses(self._source, self._process):

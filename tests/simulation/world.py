@@ -268,13 +268,13 @@ class World:
             actor.rest_s = HEALED_S
             actor.due.set()
         waited = {process: client for process, client in self.clients if not process.dead}
-        self.network.hurry()
+        self.network.rests.end()
 
         def done() -> bool:
             newest = self.history.operations()[-200:] if waited else ()
             for process, client in [*waited.items()]:
                 if _has_worked(client, newest, begun):
-                    self.network.let_rest(process)
+                    self.network.rests.allow(process)
                     del waited[process]
             return (
                 not waited
@@ -293,7 +293,7 @@ class World:
     def _end(self) -> None:
         """Clients end, transactions are applied, gateways stop in order."""
         self.stop.set()
-        self.network.hurry()
+        self.network.rests.end()
         self._within(HEALED_S, self._have_ended, "the clients end")
         self.network.weather.delay_s = ENDED_DELAY_S
         for task in {task.group: task for task in self.plan.tasks if task.kind == "copy"}.values():
