@@ -8,7 +8,7 @@ REST_S = 2.0
 
 
 class Rests:
-    """Those who may rest."""
+    """The processes that may rest."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
