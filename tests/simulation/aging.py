@@ -151,7 +151,9 @@ class Expired(CheckedScene):
 
 
 def _known(operations: Sequence[Operation]) -> tuple[dict[int, str], set[int]]:
-    """What was said to be where, of one partition; and the offsets that members of groups were given."""
+    """The values that were acknowledged at each offset of one partition; and the offsets that members of groups
+    were given.
+    """
     found: dict[int, str] = {}
     given: set[int] = set()
     for op in operations:

@@ -21,7 +21,7 @@ UNAUTHENTICATED = 401
 
 
 class Credential:
-    """What all clients send: nothing, until they have a key."""
+    """The credential of all clients: none, until they have a key."""
 
     def __init__(self) -> None:
         self.key = ""

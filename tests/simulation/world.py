@@ -4,18 +4,11 @@ A run has three parts: everybody works while faults come; the faults stop, and e
 within HEALED_S; then all end, and what is there is judged.
 """
 
-import asyncio
-import gc
-import logging
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
-import anyio.to_thread
 import httpx
 
 from log_tables.store.store import Store
@@ -25,16 +18,17 @@ from tests.kit.history import History, Operation, Outcome, Part, Write
 from tests.kit.workload import read_log
 from tests.simulation.actors import Actor
 from tests.simulation.aging import Expired, Tiered
-from tests.simulation.bucket import Bucket, served
+from tests.simulation.bucket import Bucket
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.columns import Typed
 from tests.simulation.copies import RootCopier
-from tests.simulation.disk import Disk, mounted
+from tests.simulation.disk import Disk
 from tests.simulation.gateway import SimulatedGateway, kafka_address
 from tests.simulation.jobs import Maintainer
 from tests.simulation.judges import judge, unfolded
 from tests.simulation.kafka_clients import KAFKA_CLIENTS, KafkaGateways
 from tests.simulation.keys import Keyed
+from tests.simulation.machine import in_place_of_the_machine
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
 from tests.simulation.once import Once
@@ -43,7 +37,7 @@ from tests.simulation.scenes import HAS_MEMBERS, Grown, Lives, Reset, Scene, Tru
 from tests.simulation.scheduler import Deadlock, Process, Scheduler
 from tests.simulation.security import Credential, CredentialTransport, Securer
 from tests.simulation.stores import Stores
-from tests.simulation.threads import SimulatedEvent, installed
+from tests.simulation.threads import SimulatedEvent
 
 __all__ = ["HEALED_S", "Plan", "RunOutcome", "World"]
 
@@ -200,7 +194,7 @@ class World:
     def run(self) -> RunOutcome:
         """Run it all."""
         found = RunOutcome(self.plan)
-        with _in_place_of_the_machine(self):
+        with in_place_of_the_machine(self):
             try:
                 self._begin()
                 self._work()
@@ -386,37 +380,3 @@ def _is_of(op: Operation, task: Task) -> bool:
 
 def _runs(process: Process) -> bool:
     return any(not thread.ended for thread in process.threads if thread is not process.loop_thread)
-
-
-@contextmanager
-def _in_place_of_the_machine(world: World) -> Iterator[None]:
-    """Let threads, disks and clocks be those of `world`."""
-    collected = gc.isenabled()
-    with ExitStack() as stack:
-        stack.enter_context(installed(world.scheduler))
-        stack.enter_context(world.stores.installed())
-        stack.enter_context(mounted(world.disk))
-        stack.enter_context(served(world.bucket))
-        stack.enter_context(patch.object(anyio.to_thread, "run_sync", _run_sync))
-        gc.disable()  # it would call what has ended, at any time
-        gc.freeze()
-        said, logged = sys.unraisablehook, logging.root.manager.disable
-        logging.disable(logging.CRITICAL)  # gateways log what they meet, and the events have it
-        try:
-            yield
-        finally:
-            sys.unraisablehook = lambda _: None  # what is amid something ends anyhow
-            world.scheduler.close()
-            world.gateways.clear()
-            world.clients.clear()
-            gc.collect()
-            gc.unfreeze()
-            sys.unraisablehook = said
-            logging.disable(logged)
-            if collected:
-                gc.enable()
-
-
-async def _run_sync(work: Callable[..., Any], *args: Any, **_: object) -> Any:
-    """A call in a thread, as anyio makes it."""
-    return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*args))
