@@ -151,8 +151,8 @@ class Expired(CheckedScene):
 
 
 def _known(operations: Sequence[Operation]) -> tuple[dict[int, str], set[int]]:
-    """The values that were acknowledged at each offset of one partition; and the offsets that members of groups
-    were given.
+    """The values that were acknowledged at each offset of one partition; and the offsets that members of
+    groups were given.
     """
     found: dict[int, str] = {}
     given: set[int] = set()
