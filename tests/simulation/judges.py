@@ -1,6 +1,9 @@
 """The judgement when a world has ended, and before."""
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -11,7 +14,7 @@ from log_tables.store.store import Store
 from log_tables.table.table import Table
 from log_tables.topic_table.topic_snapshot import same
 from log_tables.topic_table.topic_table import TopicTable
-from tests.kit.history import Operation, Row, Rows, Write
+from tests.kit.history import At, Commit, Delete, Operation, Poll, Row, Rows, Write
 from tests.kit.history_checker import Log, check
 from tests.kit.workload import concerns
 from tests.simulation.clock import SimulatedClock
@@ -26,6 +29,7 @@ def judge(world: "World", log: Log) -> None:
     groups = [task.group for task in world.plan.tasks]
     operations = [op for op in world.history.operations() if concerns(op, topics_of(log), groups)]
     judge_history(kept(world, operations, log), log)
+    judge_owners(world.history.operations())
     for scene in world.scenes:
         scene.judge()
     for actor in world.actors:
@@ -68,6 +72,40 @@ def judge_history(operations: Sequence[Operation], log: Log) -> None:
     """Judge the operations of topics by what these have in the end."""
     for finding in check(operations, log):
         raise AssertionError(f"{finding.kind}: {finding.text}")
+
+
+def judge_owners(operations: Sequence[Operation]) -> None:
+    """Judge that no two members of a group own a partition at once. Raises AssertionError.
+
+    A member that commits what it was given owned the partition since it was given that: it gets one only when
+    it asks, which it does not between the two. A topic that is made again is another one: its partitions are
+    left out.
+    """
+    again = {op.asked.topic for op in operations if isinstance(op.asked, Delete)}
+    given: dict[tuple[str, str, At], float] = {}
+    owned: dict[tuple[str, At], list[tuple[float, float, str]]] = defaultdict(list)
+    for op in sorted((op for op in operations if op.ok), key=lambda op: op.begin):
+        asked = op.asked
+        if isinstance(asked, Poll) and isinstance(op.answer, Rows):
+            given |= {(asked.group, asked.member, row.at): op.end for row in op.answer.rows}
+        for group, member, at in _committed(op):
+            since = given.pop((group, member, at), math.inf)
+            if since < op.begin and at.topic not in again:
+                owned[group, at].append((since, op.begin, member))
+    for (group, at), spans in owned.items():
+        for one, other in pairwise(sorted(spans)):
+            text = f"{one[2]} and {other[2]} of group {group} own {at} at once: {one[:2]}, {other[:2]}"
+            assert other[0] >= one[1] or one[2] == other[2], text
+
+
+def _committed(op: Operation) -> list[tuple[str, str, At]]:
+    """The group, the member and the partitions of a commit, or of a transaction."""
+    asked = op.asked
+    if isinstance(asked, Commit):
+        return [(asked.group, asked.member, place.at) for place in asked.places]
+    if isinstance(asked, Write):
+        return [(asked.group, asked.producer, span.at) for span in asked.consumed]
+    return []
 
 
 def judge_root(store: Store) -> None:

@@ -9,7 +9,7 @@ import importlib
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -27,7 +27,8 @@ class NoLongerApplies(AssertionError):
 class Planted:
     """A fault: in `function` of `module` the text `before`, which is there once, becomes `after`.
 
-    `judge` is a part of what is said about it, `seed` a run of `profile` that says it, in `steps` steps.
+    `judge` is a part of what is said about it, `seed` a run of `profile` that says it, in `steps` steps, with
+    `scene` if one is named.
     """
 
     name: str
@@ -39,9 +40,19 @@ class Planted:
     seed: int
     steps: int
     profile: str = ""
+    scene: str = ""
 
     def plan(self, seed: int) -> Plan:
-        return Plan.of(seed, STEPS, self.profile)
+        """The plan of a seed, which has the scene of the fault if it names one."""
+        plan = Plan.of(seed, STEPS, self.profile)
+        if not self.scene:
+            return plan
+        return replace(plan, scenes=(self.scene,), maintainers=plan.maintainers or (0.5,))
+
+    @property
+    def worlds(self) -> str:
+        """Where it is looked for."""
+        return ", ".join(each for each in (self.profile or "any", self.scene) if each)
 
 
 @contextmanager
@@ -231,6 +242,18 @@ FAULTS: tuple[Planted, ...] = (
         "store",
     ),
     Planted(
+        "a member is given what another one still owns",
+        "coordinator.groups.state.step",
+        "_polled",
+        "owned = group.free(target, member.id)",
+        "owned = target",
+        "at once",
+        0,
+        0,
+        "deaths",
+        "reset",
+    ),
+    Planted(
         "retry keys are forgotten at a take-over",
         "coordinator.groups.state.group_records",
         "restore",
@@ -255,6 +278,42 @@ FAULTS: tuple[Planted, ...] = (
         8,
         4_213,
         "store",
+    ),
+    Planted(
+        "staged files are deleted before their transaction is marked",
+        "coordinator.groups.transactions.transaction_coordinator",
+        "TransactionCoordinator._delete_applied",
+        "            await shard.wait_durable(group_id)\n"
+        "            shard.check_leading()\n"
+        "            await self",
+        "            await self",
+        "not within 60 s",
+        0,
+        0,
+        "store",
+    ),
+    Planted(
+        "a vacuum goes by the age of files alone",
+        "log_tables.table.vacuum",
+        "_look",
+        "        if name in due:\n",
+        "        if name in due or item.modified_ms < found.began_ms - replaced_ms:\n",
+        "missing",
+        0,
+        0,
+        "jobs",
+    ),
+    Planted(
+        "retention looks at the oldest record of a segment",
+        "jobs.retention",
+        "too_old",
+        "if item.max_timestamp >= oldest",
+        "if item.min_timestamp >= oldest",
+        "before its time",
+        6,
+        8_544,
+        "jobs",
+        "expired",
     ),
     Planted(
         "a fold does not look for versions of other gateways",

@@ -47,8 +47,7 @@ def test_the_page_has_each_of_them() -> None:
     page = (ROOT / "docs" / "testing.md").read_text().partition("\n## Planted faults\n")[2]
     rows = [line.strip("| ").split(" | ") for line in page.partition("\n## ")[0].splitlines() if "|" in line]
     assert rows[2:] == [
-        [fault.name, fault.judge, fault.profile or "any", f"{fault.seed}", f"{fault.steps:,}"]
-        for fault in FAULTS
+        [fault.name, fault.judge, fault.worlds, f"{fault.seed}", f"{fault.steps:,}"] for fault in FAULTS
     ]
 
 
