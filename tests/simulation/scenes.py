@@ -8,8 +8,8 @@ import httpx
 
 from tests.kit import lives
 from tests.kit.asking import Answer, Gateways
-from tests.kit.clients import CLIENTS, NO_TOPIC, Client, Task
-from tests.kit.history import At, Commit, Operation, Outcome, Place, Poll, Rows
+from tests.kit.clients import CLIENTS, NO_TOPIC, Client, Member, Task
+from tests.kit.history import At, Commit, Operation, Outcome, Place, Poll, Row, Rows
 from tests.kit.history_checker import Finding, Kind, Log, check
 from tests.kit.lives_clients import LIVES_CLIENTS, PARTITIONS, Again, Truncater
 from tests.kit.workload import concerns, read_log
@@ -152,6 +152,17 @@ class Grown(CheckedScene):
         self.log = read_log(client, {self.topic: there}, self.groups)
 
 
+class Worker(Member):
+    """A member whose records take it some time before it commits."""
+
+    def _process(self, rows: Sequence[Row]) -> None:
+        self._stop.wait(self.gateways.clock.random() * WORK_S)
+        super()._process(rows)
+
+
+WORK_S = 1.0
+
+
 class Setter(Client):
     """Sets its group back and forth, while members share the topic and when none does."""
 
@@ -185,7 +196,7 @@ class Reset(CheckedScene):
     topic = "reset"
     groups = ("reset-readers",)
     partitions = begins_with = PARTITIONS
-    kinds: ClassVar[Mapping[str, type[Client]]] = {**Scene.kinds, "set": Setter}
+    kinds: ClassVar[Mapping[str, type[Client]]] = {**Scene.kinds, "read": Worker, "set": Setter}
 
     @property
     def tasks(self) -> Sequence[Task]:
