@@ -17,6 +17,8 @@ SCENES = ("truncated", "grown", "phoenix", "keyed", "typed", "once", "expired", 
 MAINTAINED = frozenset({"expired", "tiered"})
 """The topics that jobs change."""
 
+DAY_H = 24.0
+
 NIGHTS_H = (1.1, 2.0, 7.0, 11.0, 30.0)
 """Leaders are stale after the first, and after the last a vacuum deletes what was put before."""
 
@@ -75,7 +77,7 @@ class Plan:
             bool(profile),
             every or ((1.0,) if name == "jobs" or not MAINTAINED.isdisjoint(scenes) else ()),
             _configs(more),
-            tuple(more.choice(NIGHTS_H) for _ in range(more.choice((0, 0, 0, 0, 2, 4)))),
+            _nights(more, tasks),
             scenes,
             more.random() < 0.2,
             secured,
@@ -91,6 +93,15 @@ def _scenes(seed: int, faults: Sequence[Fault], secured: bool) -> tuple[str, ...
         # A key counts for one principal, and may be forgotten while it is repeated.
         found = [name for name in found if name != "once"]
     return tuple(found)
+
+
+def _nights(chance: Chance, tasks: Sequence[Task]) -> tuple[float, ...]:
+    """The hours of each night. Whoever copies may sleep before it sends a transaction again, by a key that is
+    forgotten after a day.
+    """
+    most = max(NIGHTS_H) if all(task.kind != "copy" for task in tasks) else DAY_H / 2
+    usable = [hours for hours in NIGHTS_H if hours <= most]
+    return tuple(chance.choice(usable) for _ in range(chance.choice((0, 0, 0, 0, 2, 4))))
 
 
 def _is_bucket(seed: int, profile: str) -> bool:
