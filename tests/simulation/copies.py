@@ -6,6 +6,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, ObjectMissing
 from log_tables.layout import UNFINISHED_COPY
 from log_tables.record import to_records
+from log_tables.root.adopt import adopt
 from log_tables.root.copy import copy_root, open_target
 from log_tables.store.store import Store
 from tests.kit.history import Write
@@ -16,7 +17,7 @@ from tests.simulation.scheduler import Process
 
 
 class RootCopier(Actor):
-    """Copies the root once; what a death has interrupted it continues.
+    """Copies the root once, and adopts the copy; what a death has interrupted it continues.
 
     Where only the answer to the last delete was missing, the copy is whole, and the next attempt says that
     its place is not empty.
@@ -25,11 +26,11 @@ class RootCopier(Actor):
     name: ClassVar[str] = "copy"
     _began: float | None = None
     _tried: float | None = None
-    _is_done = False
+    _is_copied = _is_done = False
 
     def work(self, process: Process) -> None:
         self.stop.wait(process.clock.random())
-        while not self._is_done and not self.stop.is_set():
+        while not self._is_copied and not self.stop.is_set():
             began = self.world.clock.monotonic()
             source = self.world.opened(process)
             target = open_target(source, self.world.stores.copied, {}, process.clock)
@@ -40,7 +41,10 @@ class RootCopier(Actor):
                 if last is None or _is_marked(target):
                     raise
                 began = last
-            self._began, self._is_done = began, True
+            self._began, self._is_copied = began, True
+        if not self._is_done and not self.stop.is_set():
+            adopt(self.world.stores.open(self.world.stores.copied, create=False), process.clock, wait_s=1)
+            self._is_done = True
         self.stop.wait()
 
     def has_worked(self, since: float) -> bool:  # noqa: ARG002 -- one copy is enough

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from jobs.engine import Failure
 from jobs.local_engine import LOCAL_JOB_BYTES, shuffled
-from jobs.maintenance import JOBS, RECORD, Maintenance
+from jobs.maintenance import JOBS, RECORD, Job, Maintenance
 from jobs.outcome import JobOutcome
 from log_tables.cluster.cluster import Cluster
 from log_tables.segments.key_shuffle import KeyGroup
@@ -34,14 +34,18 @@ class SimulatedEngine:
     name = "local"
     job_bytes = LOCAL_JOB_BYTES
 
-    def __init__(self, process: Process) -> None:
-        self._process, self._begun = process, 0
+    def __init__(self, process: Process, made: Callable[[], None]) -> None:
+        """`made` is called when items have made what is to be committed."""
+        self._process, self._made, self._begun = process, made, 0
         self.workers: dict[Process, None] = {}
         process.died.append(self.end_run)
 
     def spread(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Failure]:
         begun = [self._begin(pickle.dumps((function, item))) for item in items]
-        return [found() for found in begun]
+        found = [outcome() for outcome in begun]
+        if found:
+            self._made()
+        return found
 
     def _begin(self, asked: bytes) -> Callable[[], Result | Failure]:
         self._begun += 1
@@ -76,14 +80,20 @@ class SimulatedEngine:
             worker.kill()
 
 
+LINGERS_S = 5.0
+"""For so long a job waits for its last task, where its world sleeps amid one."""
+
+
 class Maintainer(Actor):
-    """Runs all jobs again and again."""
+    """Runs all jobs again and again. `is_amid` one while that has put files and not committed them."""
 
     name: ClassVar[str] = "maintenance"
 
-    def __init__(self, world: "World", every_s: float) -> None:
+    def __init__(self, world: "World", every_s: float, jobs: Sequence[Job] = JOBS) -> None:
         super().__init__(world)
+        self._jobs = jobs
         self._every_s = every_s
+        self.is_amid, self._lingers = False, world.plan.naps
         self._engine: SimulatedEngine | None = None
         self._whole: list[float] = []
         """When whole runs began."""
@@ -91,8 +101,8 @@ class Maintainer(Actor):
 
     def work(self, process: Process) -> None:
         cluster = Cluster.open(self.world.opened(process), process.clock, create=False)
-        engine = self._engine = SimulatedEngine(process)
-        maintenance = Maintenance(cluster, always(engine), JOBS)
+        engine = self._engine = SimulatedEngine(process, self._linger)
+        maintenance = Maintenance(cluster, always(engine), self._jobs)
         while not self.stop.is_set():
             self.due.clear()
             began = self.world.clock.monotonic()
@@ -100,6 +110,13 @@ class Maintainer(Actor):
             if not any(outcome.failed for outcome in found):
                 self._whole.append(began)
             self.due.wait(max(self._every_s, self.rest_s))
+
+    def _linger(self) -> None:
+        """Be amid a job for a while: once, when the faults are over."""
+        if self._lingers and self.world.nemesis.is_over:
+            self._lingers, self.is_amid = False, True
+            self.scheduler.pause(LINGERS_S)
+            self.is_amid = False
 
     def _noted(self, process: Process, outcome: JobOutcome) -> JobOutcome:
         what = outcome.error or f"{outcome.files_before} files become {outcome.files_after}"

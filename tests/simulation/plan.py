@@ -22,6 +22,9 @@ DAY_H = 24.0
 NIGHTS_H = (1.1, 2.0, 7.0, 11.0, 30.0)
 """Leaders are stale after the first, and after the last a vacuum deletes what was put before."""
 
+NAP_H = 2.5
+"""What is put before it may be committed after it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -47,6 +50,10 @@ class Plan:
     """Whether the root is copied."""
     secured: bool = False
     """Whether security is switched on."""
+    naps: bool = False
+    """Whether all sleep once more while a job has put files after a night, and not committed them; besides,
+    somebody runs housekeeping alone.
+    """
     bucket: bool = False
     """Whether the root is a bucket, and not a directory."""
 
@@ -65,6 +72,9 @@ class Plan:
         scenes = _scenes(seed, faults, secured)
         more = Chance(f"actors {seed}")
         every = tuple(more.choice((0.2, 0.5, 1.0)) for _ in range(more.choice((0, 0, 0, 1, 2))))
+        every = every or ((1.0,) if name == "jobs" or not MAINTAINED.isdisjoint(scenes) else ())
+        configs = _configs(more)
+        nights = _nights(more, tasks)
         return Plan(
             seed,
             steps,
@@ -75,12 +85,13 @@ class Plan:
             faults,
             name,
             bool(profile),
-            every or ((1.0,) if name == "jobs" or not MAINTAINED.isdisjoint(scenes) else ()),
-            _configs(more),
-            _nights(more, tasks),
+            every,
+            configs,
+            nights,
             scenes,
             more.random() < 0.2,
             secured,
+            bool(every and nights) and more.random() < 0.5,
             bucket,
         )
 

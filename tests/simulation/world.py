@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from jobs.maintenance import jobs_named
 from log_tables.store.store import Store
 from tests.kit.asking import Gateways
 from tests.kit.clients import CLIENTS, Client, Task, placed, transact
@@ -32,7 +33,7 @@ from tests.simulation.machine import in_place_of_the_machine
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
 from tests.simulation.once import Once
-from tests.simulation.plan import COPY, PARTITIONS, TOPIC, Plan
+from tests.simulation.plan import COPY, NAP_H, PARTITIONS, TOPIC, Plan
 from tests.simulation.scenes import HAS_MEMBERS, Grown, Lives, Reset, Scene, Truncated
 from tests.simulation.scheduler import Deadlock, Process, Scheduler
 from tests.simulation.security import Credential, CredentialTransport, Securer
@@ -50,16 +51,15 @@ HEALED_DELAY_S = 0.1
 ENDED_DELAY_S = 0.002
 """And that when all clients have ended: then nobody works while it is waited, but gateways look around."""
 
+NAP_WITHIN_S = 5.0
+HOUSEKEEPING_S = 1.0
+
 LOOK_STEPS = 20
 """Between two looks whether something has happened."""
 
 ALWAYS_WORK = (
-    "produce",
-    "produce plainly",
-    "produce once",
-    "produce conditionally",
-    "fetch",
-    "kafka produce",
+    *("produce", "produce plainly", "produce once", "produce conditionally"),
+    *("kafka produce", "fetch"),
 )
 """The kinds of clients that have something to do, whatever others do."""
 
@@ -99,6 +99,8 @@ class World:
         self.gateways: list[SimulatedGateway] = []
         self.clients: list[tuple[Process, Client]] = []
         self.actors: list[Actor] = [Maintainer(self, every_s) for every_s in plan.maintainers]
+        if plan.naps:
+            self.actors.append(Maintainer(self, HOUSEKEEPING_S, jobs_named(("housekeeping",))))
         if plan.copies:
             self.actors.append(RootCopier(self))
         if plan.secured:
@@ -253,7 +255,20 @@ class World:
         self._serve()
         for hours in self.plan.nights:
             self.scheduler.sleep(hours * 3600)
+            if self.plan.naps:
+                self._nap()
             self._serve()
+
+    def _nap(self) -> None:
+        """Sleep once more amid a job, if one comes to that soon."""
+        until = self.scheduler.now_us + round(NAP_WITHIN_S * 1e6)
+        for actor in self.actors:
+            actor.due.set()
+        while not (self._failed() or self.scheduler.now_us > until):
+            self.scheduler.run(self._failed, LOOK_STEPS)
+            if any(isinstance(actor, Maintainer) and actor.is_amid for actor in self.actors):
+                self.scheduler.sleep(NAP_H * 3600)
+                return
 
     def _serve(self) -> None:
         """Wait until everybody has worked."""
