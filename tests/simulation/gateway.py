@@ -12,6 +12,7 @@ from api.gateway import Gateway
 from api.kafka.connections.connection import Connection
 from api.kafka.listener import Listener
 from api.process import server
+from api.process.credential_duty import CredentialDuty
 from ingest.settings import Settings
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import LakelogError
@@ -88,6 +89,8 @@ class SimulatedGateway:
         self.gateway = server.gateway_of(
             cluster, settings, self.process.clock, session=session, ended=self._end_itself
         )
+        if self.gateway.access.authenticator is not None:  # as `server.open_gateway` does
+            CredentialDuty(cluster, self.gateway.access.authenticator).run()
         app = server._application(self.gateway)
         lifespan = _Lifespan(app)
         await lifespan.start()
