@@ -42,7 +42,7 @@ class SimulatedEngine:
 
     def spread(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Failure]:
         begun = [self._begin(pickle.dumps((function, item))) for item in items]
-        found = [outcome() for outcome in begun]
+        found: list[Result | Failure] = [outcome() for outcome in begun]
         if found:
             self._made()
         return found
