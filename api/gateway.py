@@ -14,6 +14,8 @@ from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
 from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_coordinator import GroupCoordinator
+from coordinator.groups.producers.producer_coordinator import ProducerCoordinator
+from coordinator.groups.producers.producer_stager import ProducerStager
 from coordinator.groups.sessions.tail_follower import TailFollower
 from coordinator.groups.shard_manager import ShardManager
 from ingest.buffer import Buffer
@@ -50,6 +52,8 @@ class Gateway:
     shard_manager: ShardManager
     coordinator: GroupCoordinator
     classic: ClassicCoordinator
+    producers: ProducerCoordinator
+    stager: ProducerStager
     tails: TailFollower
     buffer: Buffer
     access: Access

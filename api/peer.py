@@ -103,6 +103,7 @@ def create_peer_app(gateway: Gateway) -> Starlette:
         routes=[
             Route(APPEND_PATH, append, methods=["POST"]),
             Route("/peer/group", group, methods=["POST"]),
+            Route("/peer/producers", producers, methods=["POST"]),
             Route("/peer/lead", lead, methods=["POST"]),
             Route("/peer/ping", ping, methods=["GET"]),
         ]
@@ -171,6 +172,12 @@ def check_entries(topic: Topic, entries: Sequence[AppendRequest]) -> None:
 async def group(request: Request) -> Response:
     """An event of a group that this gateway coordinates. The other gateway has checked who asks."""
     answer = await gateway(request).classic.answer(take_body(request))
+    return Response(answer, media_type="application/msgpack")
+
+
+async def producers(request: Request) -> Response:
+    """A request about transactional ids that this gateway coordinates. The other one has checked who asks."""
+    answer = await gateway(request).producers.answer(take_body(request))
     return Response(answer, media_type="application/msgpack")
 
 

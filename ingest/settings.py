@@ -112,6 +112,8 @@ class Settings(BaseSettings):
     kafka_compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     kafka_connections_max_idle_ms: int = Field(default=600_000, ge=100)
     producer_ids_max: int = Field(default=10_000, ge=1)
+    transaction_max_timeout_ms: int = Field(default=900_000, ge=1)
+    transactional_id_expiration_ms: int = Field(default=7 * 24 * 60 * 60 * 1000, ge=1)
     auto_create_topics_enable: bool = True
     advertised_url: Url = ""
     peer_url: Url = ""

@@ -8,7 +8,7 @@
     │   │   └── InvalidTimestamp (the topic refuses what is too old, or too far ahead)
     │   ├── InvalidConsumer   · InvalidSubscription
     │   │   └── InvalidSessionTimeout · UnsupportedAssignor
-    │   ├── OffsetMetadataTooLarge
+    │   ├── InvalidTransactionTimeout · OffsetMetadataTooLarge
     │   └── RecordTooLarge
     ├── AccessDenied          ask an administrator
     │   └── AuthenticationFailed · AuthorizationFailed
@@ -21,7 +21,7 @@
     │   ├── TopicExists       · AlreadyExists (the store has such an object)
     │   ├── OffsetMismatch    · OffsetOutOfRange
     │   ├── SequenceGap       · StaleProducerEpoch
-    │   ├── ProducerTaken
+    │   ├── ProducerTaken     · UnknownProducer · InvalidTransactionState
     │   ├── MemberExists      · GroupNotEmpty
     │   ├── NotAssigned       · MixedSubscription
     │   ├── StaleGeneration   · RetryKeyReused
@@ -33,6 +33,7 @@
     │   └── BrokerReplaced
     ├── Retriable             repeat the same request: nothing was done
     │   ├── NotLeader         · BufferFull · UnmergedSegments
+    │   ├── ConcurrentTransactions (the last one of the id is being applied)
     │   ├── QuotaReached      (repeat when others have made room)
     │   │   └── GroupMaxSizeReached · PartitionsMaxReached
     │   ├── Unreachable       (no gateway answers)
@@ -141,6 +142,12 @@ class InvalidSessionTimeout(InvalidConsumer):
     """A member asks for a session timeout outside of what the settings allow."""
 
     code = "invalid_session_timeout"
+
+
+class InvalidTransactionTimeout(InvalidRequest):
+    """A producer asks for longer transactions than the settings allow."""
+
+    code = "invalid_transaction_timeout"
 
 
 class OffsetMetadataTooLarge(InvalidRequest):
@@ -259,6 +266,18 @@ class ProducerTaken(Conflict):
     code = "producer_taken"
 
 
+class UnknownProducer(Conflict):
+    """A transactional id belongs to another producer id, or to none."""
+
+    code = "unknown_producer"
+
+
+class InvalidTransactionState(Conflict):
+    """The transaction of a transactional id is not in a state in which this can be done."""
+
+    code = "invalid_transaction_state"
+
+
 class MemberExists(Conflict):
     code = "member_exists"
 
@@ -369,6 +388,12 @@ class NotLeader(Retriable):
     """Another process leads the partition by now, or this one is about to end."""
 
     code = "not_leader"
+
+
+class ConcurrentTransactions(Retriable):
+    """The last transaction of a transactional id is still being applied."""
+
+    code = "concurrent_transactions"
 
 
 class BufferFull(Retriable):

@@ -90,7 +90,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _SEGMENT = re.compile(r"(\d{20})-[0-9a-f]{8}\.parquet")
 _DATA_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LEDGER = re.compile(r"\d{20}-[0-9a-f]{8}(-replaced)?\.json")
-_STAGED = re.compile(rf"{STAGING}/[0-9a-f]{{32}}-([0-9a-f]{{16}})\.arrow")
+_STAGED = re.compile(rf"{STAGING}/(?:[0-9]+/)?[0-9a-f]{{32}}-([0-9a-f]{{16}})\.arrow")
 
 
 def topic_directory(name: str, incarnation: int = 1) -> str:
@@ -154,12 +154,19 @@ def is_ledger(path: str, replaced: bool | None = None) -> bool:
     return found is not None and replaced in (None, found[1] is not None)
 
 
-def staging_path(unique_id: str, seal: str) -> str:
+def staging_path(unique_id: str, seal: str, coordinator: int | None = None) -> str:
     """The path of a staged file: records that wait for their transaction, outside of all topics.
 
-    `seal` is 16 hexadecimal digits that stand for the group and the content of the file.
+    `seal` is 16 hexadecimal digits that stand for the group and the content of the file. A file of Kafka's
+    clients is in the directory of its `coordinator`, a partition of `__consumer_offsets`.
     """
-    return f"{STAGING}/{unique_id}-{seal}.arrow"
+    directory = STAGING if coordinator is None else staging_directory(coordinator)
+    return f"{directory}/{unique_id}-{seal}.arrow"
+
+
+def staging_directory(coordinator: int) -> str:
+    """The directory of the staged files of one partition of `__consumer_offsets`."""
+    return f"{STAGING}/{coordinator}"
 
 
 def staging_seal(path: str) -> str | None:

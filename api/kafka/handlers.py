@@ -49,6 +49,13 @@ from api.kafka.topics.metadata import describe_cluster, metadata
 from api.kafka.topics.replicas import describe_quorum, elect_leaders, list_partition_reassignments
 from api.kafka.topics.topic_admin import create_partitions, create_topics, delete_topics
 from api.kafka.topics.topic_partitions import delete_records, describe_log_dirs, describe_topic_partitions
+from api.kafka.transactions.lifecycle import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    init_transactional_id,
+    txn_offset_commit,
+)
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import AuthenticationFailed
 from log_tables.limits import BRIEF_PRODUCER_ID_MIN, ONCE_PRODUCER_ID_MIN
@@ -59,24 +66,23 @@ EPOCH_MAX = 2**15 - 2
 WAIT_S = 1.0
 """How long a client waits for the answer that it is to try later."""
 
-GROUP_VERSION = "group.version"
-"""The feature that groups of KIP-848 are (KIP-584)."""
+_FEATURES: Mapping[str, int] = {"group.version": 1, "transaction.version": 2}
+"""The features that groups of KIP-848 and transactions of KIP-890 are (KIP-584), with their levels."""
 
 _NO_LOGIN = "this gateway authenticates nobody; connect without SASL"
 _NO_HANDSHAKE = "SaslAuthenticate comes after a SaslHandshake of version 1; send that first"
 
 
 async def init_producer_id(
-    door: Door, client: Client, request: InitProducerIdRequest, _version: int
+    door: Door, client: Client, request: InitProducerIdRequest, version: int
 ) -> InitProducerIdResponse:
     """A new id; for a producer that has one and lost its place, the next epoch of that (KIP-98, KIP-360).
 
-    Transactions are not offered here. A client beyond the bound hears that it is to try later, which none of
+    A client beyond the bound hears that it is to try later, which none of
     them takes for a failure. No id is forgotten for another one.
     """
     if request.transactional_id is not None:
-        door.warn(client, "transactions, by transactional.id", request.transactional_id)
-        return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return await init_transactional_id(door, client, request, version)
     if not client.caller.may_write_any():
         return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     known = BRIEF_PRODUCER_ID_MIN <= request.producer_id < ONCE_PRODUCER_ID_MIN
@@ -134,10 +140,13 @@ async def _api_versions(
             ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
             for api in (apis.APIS[key] for key in sorted({apis.PRODUCE, *HANDLERS}))
         ],
-        supported_features=[SupportedFeatureKey(name=GROUP_VERSION, max_version=1)],
+        supported_features=[
+            SupportedFeatureKey(name=name, max_version=level) for name, level in _FEATURES.items()
+        ],
         finalized_features_epoch=0,
         finalized_features=[
-            FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1)
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in _FEATURES.items()
         ],
     )
 
@@ -205,7 +214,26 @@ _OFFERED: Mapping[int, tuple[Handler, Rule]] = {
     apis.CREATE_TOPICS: (create_topics, Rule(_topic(Operation.CREATE))),  # or on the cluster
     apis.DELETE_TOPICS: (delete_topics, Rule(_topic(Operation.DELETE))),
     apis.DELETE_RECORDS: (delete_records, Rule(_topic(Operation.DELETE))),
-    # Or WRITE on any topic (KIP-679).
+    apis.ADD_PARTITIONS_TO_TXN: (
+        add_partitions_to_txn,
+        Rule(((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), *_topic(Operation.WRITE))),
+    ),
+    apis.ADD_OFFSETS_TO_TXN: (
+        add_offsets_to_txn,
+        Rule(((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), *_group(Operation.READ))),
+    ),
+    apis.END_TXN: (end_txn, Rule(((Operation.WRITE, ResourceType.TRANSACTIONAL_ID),))),
+    apis.TXN_OFFSET_COMMIT: (
+        txn_offset_commit,
+        Rule(
+            (
+                (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+                *_group(Operation.READ),
+                *_topic(Operation.READ),
+            )
+        ),
+    ),
+    # Or WRITE on any topic (KIP-679); with a transactional id WRITE on that.
     apis.INIT_PRODUCER_ID: (init_producer_id, Rule(_cluster(Operation.IDEMPOTENT_WRITE))),
     apis.DESCRIBE_ACLS: (describe_acls, Rule(_cluster(Operation.DESCRIBE))),
     apis.CREATE_ACLS: (create_acls, Rule(_cluster(Operation.ALTER))),

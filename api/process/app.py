@@ -155,6 +155,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         await gateway.brokers.start()
         await gateway.leadership.start()
         await gateway.shard_manager.start()
+        gateway.producers.start()
         auditing = AuditDuty(gateway)
         auditing.start()
         beside = duties(gateway, folds, figures)
@@ -213,6 +214,8 @@ async def _end(gateway: Gateway, auditing: AuditDuty) -> None:
     try:
         async with asyncio.timeout(timeout_ms / 1_000):
             gateway.coordinator.wake()
+            await gateway.stager.close()
+            await gateway.producers.close()
             await gateway.shard_manager.close()
             await auditing.close()
             await gateway.router.close()

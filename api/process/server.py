@@ -50,6 +50,8 @@ from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
 from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_coordinator import GroupCoordinator
+from coordinator.groups.producers.producer_coordinator import ProducerCoordinator
+from coordinator.groups.producers.producer_stager import ProducerStager
 from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.sessions.tail_follower import TailFollower
 from coordinator.groups.shard_manager import ShardManager
@@ -390,6 +392,10 @@ def gateway_of(
     loop_share = LoopShare()
     wide_change = WideChange(loop_share)
     coordinator = GroupCoordinator(cluster, shards, consumers, transactions, wide_change, clock)
+    classic = ClassicCoordinator(shards, leadership, peers, coordinator, consumers, wide_change, clock)
+    producers = ProducerCoordinator(
+        cluster, shards.shards, leadership, peers, classic, transactions, settings, clock, failures
+    )
     return Gateway(
         cluster,
         writer,
@@ -399,7 +405,9 @@ def gateway_of(
         router,
         shards,
         coordinator,
-        ClassicCoordinator(shards, leadership, peers, coordinator, consumers, wide_change, clock),
+        classic,
+        producers,
+        ProducerStager(cluster.store, producers, clock),
         tails,
         buffer,
         access,

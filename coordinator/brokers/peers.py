@@ -196,9 +196,15 @@ class Peers:
 
     async def ask_group(self, broker: BrokerRecord, body: bytes) -> bytes:
         """The result of an event of a group that `broker` coordinates, as bytes; it may take minutes."""
+        return await self._post(broker, "/peer/group", body)
 
+    async def ask_producers(self, broker: BrokerRecord, body: bytes) -> bytes:
+        """The answer to a request about transactional ids that `broker` coordinates, as bytes."""
+        return await self._post(broker, "/peer/producers", body)
+
+    async def _post(self, broker: BrokerRecord, path: str, body: bytes) -> bytes:
         async def sent() -> bytes:
-            async with self._request(broker, "POST", "/peer/group", body=body) as answer:
+            async with self._request(broker, "POST", path, body=body) as answer:
                 return await answer.read()
 
         return await self._while_alive(broker, sent())

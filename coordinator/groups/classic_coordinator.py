@@ -14,11 +14,13 @@ from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.classic.events import (
     CommitOffsets,
     DeleteOffsets,
+    EndPending,
     GroupHeartbeat,
     JoinAnswer,
     JoinGroup,
     LeaveAnswer,
     LeaveGroup,
+    PendOffsets,
     SyncAnswer,
     SyncGroup,
 )
@@ -125,6 +127,18 @@ class ClassicCoordinator:
         assert isinstance(refused, dict)
         return refused
 
+    async def pend(self, group_id: str, event: PendOffsets) -> Refused:
+        """Have offsets wait for the end of a transaction; returns why some of them may not. Raises as
+        `commit`, ConcurrentTransactions.
+        """
+        refused = await self._apply(group_id, event)
+        assert isinstance(refused, dict)
+        return refused
+
+    async def end_pending(self, group_id: str, event: EndPending) -> None:
+        """Tell a group how a transaction with offsets of it has ended."""
+        await self._apply(group_id, event)
+
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> Refused:
         """Delete committed offsets; returns why some of them were not. Raises UnknownGroup, GroupNotEmpty."""
         refused = await self._apply(group_id, DeleteOffsets(frozenset(partitions)))
@@ -184,6 +198,11 @@ class ClassicCoordinator:
                 return await self._hear(group_id, event)
             case CommitOffsets():
                 return await self._commit(group_id, event)
+            case PendOffsets():
+                return await self._pend(group_id, event)
+            case EndPending():
+                await self._end_pending(group_id, event)
+                return None
             case DeleteOffsets():
                 return await self._delete_offsets(group_id, event)
             case Configure() | Delete():
@@ -266,6 +285,30 @@ class ClassicCoordinator:
 
         await self._whole.set(shard, group_id, event.offsets, commit)
         return refused
+
+    async def _pend(self, group_id: str, event: PendOffsets) -> Refused:
+        await self._shards.refresh_topics()
+        shard, commit = await self._shard(group_id), event.commit
+        self._shards.check_quota(shard, group_id, commit.context)
+        if commit.generation < 0:
+            shard.expire_members(group_id)
+        refused = _refused(shard.group(group_id), commit.offsets)
+        kept = {at: place for at, place in commit.offsets.items() if at not in refused}
+        shard.apply_classic(group_id, replace(event, commit=replace(commit, offsets=kept)))
+        await shard.wait_durable(group_id)
+        return refused
+
+    async def _end_pending(self, group_id: str, event: EndPending) -> None:
+        await self._shards.refresh_topics()
+        shard = await self._shard(group_id)
+        before = shard.group(group_id).unstable.get(event.id)
+        after = shard.apply_classic(group_id, event)
+        if before is not None and event.committed:
+            # An instance must not commit over it what it was given before.
+            moved = [TopicPartition(topic, partition) for topic, partition, _ in before.offsets]
+            for consumer in self._sessions.existing(group_id, after.members):
+                consumer.forget(moved)
+        await shard.wait_durable(group_id)
 
     async def _delete_offsets(self, group_id: str, event: DeleteOffsets) -> Refused:
         await self._shards.refresh_topics()

@@ -52,7 +52,7 @@ class GroupReader:
             return []
         indexes = range((await self._shards.offsets.topic()).partition_count)
         found = [group for partition in indexes for group in await self.groups_of(partition)]
-        return sorted(found, key=lambda group: group.id)
+        return sorted((group for group in found if not group.is_hidden), key=lambda group: group.id)
 
     async def groups_here(self) -> list[Group]:
         """The groups that this gateway coordinates, or will on their next request: each is in the list of one
@@ -62,11 +62,13 @@ class GroupReader:
         if not await self._shards.offsets.exists():
             return []
         partitions = self._leadership.led_here(await self._shards.offsets.topic(), 0)
-        return [group for index in partitions for group in await self.groups_of(index) if group.exists]
+        found = [group for index in partitions for group in await self.groups_of(index)]
+        return [group for group in found if group.exists and not group.is_hidden]
 
     def coordinated_groups(self) -> list[Group]:
         """The groups that this process coordinates now, without a look at the store."""
-        return [group for shard in self._shards if shard.leading for group in shard.groups() if group.exists]
+        found = [group for shard in self._shards if shard.leading for group in shard.groups()]
+        return [group for group in found if group.exists and not group.is_hidden]
 
     async def groups_of(self, partition: int) -> list[Group]:
         """The groups of a partition of `__consumer_offsets`, and those that have settings."""

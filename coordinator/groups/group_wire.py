@@ -7,11 +7,13 @@ import msgspec
 from coordinator.groups.classic.events import (
     CommitOffsets,
     DeleteOffsets,
+    EndPending,
     GroupHeartbeat,
     JoinAnswer,
     JoinGroup,
     LeaveAnswer,
     LeaveGroup,
+    PendOffsets,
     SyncAnswer,
     SyncGroup,
 )
@@ -27,6 +29,8 @@ Forwarded = (
     | ConsumerHeartbeat
     | Configure
     | CommitOffsets
+    | PendOffsets
+    | EndPending
     | DeleteOffsets
     | Delete
 )

@@ -39,8 +39,11 @@ class OffsetsTopic:
         no group can have.
         """
         check_group_name(group_id)
-        topic = await self.topic()
-        return topic, partition_for_key(group_id.encode(), topic.partition_count, MURMUR3)
+        return await self.topic(), await self.partition_of_key(group_id)
+
+    async def partition_of_key(self, key: str) -> int:
+        """The partition whose leader coordinates the group or the transactional id `key`."""
+        return partition_for_key(key.encode(), (await self.topic()).partition_count, MURMUR3)
 
     def _make(self) -> Topic:
         self._cluster.refresh()

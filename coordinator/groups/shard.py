@@ -31,12 +31,14 @@ from coordinator.groups.events import (
     Event,
     Tick,
     TopicState,
+    Transact,
 )
 from coordinator.groups.late_work import LateWork
 from coordinator.groups.pending_answers import PendingAnswers
+from coordinator.groups.producers.open_transactions import OpenTransactions
 from coordinator.groups.state.classic_step import classic_step
 from coordinator.groups.state.group import Group
-from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.group_records import producers_of, restore
 from coordinator.groups.state.noted_positions import make_durable, new_positions
 from coordinator.groups.state.step import step
 from coordinator.groups.topic_filter import TopicFilter
@@ -44,11 +46,13 @@ from ingest.accumulator import Accumulator
 from ingest.buffer import RETRY_AFTER_S
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.group_log import Records, encode, replay
+from log_tables.cluster.group_log import ProducerKey, ProducerValue, Records, encode, ids_group, replay
 from log_tables.errors import GroupMaxSizeReached, LakelogError, NotLeader, Retriable, UnknownMember
 from log_tables.limits import GROUPS_LOOKED_AT, TURN_S
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import input_batch
+from log_tables.segments.producer_staging import ProducerFile, files_of
+from log_tables.segments.producer_staging import delete as delete_files
 
 _log = logging.getLogger(__name__)
 
@@ -64,9 +68,12 @@ class Shard:
         accumulator: Accumulator,
         clock: Clock,
         limits: ClassicLimits = _UNBOUNDED,
+        partition: int = 0,
     ) -> None:
-        """`accumulator` is that of the partition, which this process must lead; `read` comes first."""
+        """`accumulator` is that of `partition`, which this process must lead; `read` comes first."""
         self._cluster, self._accumulator, self._clock = cluster, accumulator, clock
+        self.partition, self.producers = partition, dict[str, ProducerValue]()
+        self.open, self.ids, self.unstable = OpenTransactions(), ids_group(partition), set[str]()
         self._term = accumulator.partition.term
         self._groups: dict[str, Group] = {}
         self._topics: Mapping[str, TopicState] = {}
@@ -86,13 +93,31 @@ class Shard:
 
     def read(self) -> None:
         """Restore the groups from the log. Blocking. Raises CorruptLog, CorruptSegment, StoreUnavailable."""
-        found = restore(replay(self._accumulator.partition), self._now_ms())
+        newest = dict(replay(self._accumulator.partition))
+        found = restore(newest.items(), self._now_ms())
+        self.producers = producers_of(newest)
+        self._read_staged(found.get(self.ids))
         interval_ms = self._limits.assignment_interval_ms
         self._groups = {
             name: replace(group, default_interval_ms=interval_ms) for name, group in found.items()
         }
         self._members = sum(map(_members, self._groups.values()))
+        self.unstable = {name for name, group in self._groups.items() if group.unstable}
         self._due_ms = self._expiry_ms = -math.inf
+
+    def _read_staged(self, ids: Group | None) -> None:
+        """Take up what is staged for the transactions of transactional ids, open and committed."""
+        files = [*files_of(self._cluster.store, self.partition)]
+        unused = {*self.open.remember(files, self.producers, self._clock.monotonic())}
+        for intent in ids.transactions.pending.values() if ids is not None else ():
+            self.open.hold(intent.staged)
+        # Others are on their way: their gateway has put them, and is about to say so.
+        ended = [each.path for each in files if each.path in unused and self._have_ended(each)]
+        delete_files(self._cluster.store, [path for path in ended if not self.open.uses(path)])
+
+    def _have_ended(self, file: ProducerFile) -> bool:
+        known = self.producers
+        return all(each.id in known and each.number <= known[each.id].number for each in file.runs)
 
     def refresh(self, wait: bool = False) -> None:
         """Check whether another process has taken over; with `wait` after a commit under way. Blocking."""
@@ -192,6 +217,23 @@ class Shard:
                 retry_after_s=RETRY_AFTER_S,
             )
 
+    def set_producer(self, name: str, value: ProducerValue | None, event: Transact | None = None) -> None:
+        """Set the record of a transactional id, None deletes it; with `event` its records are committed in the
+        same append. Durable once `wait_durable(ids)` returns.
+
+        Raises NotLeader, and what `step` raises.
+        """
+        self.check_leading()
+        after = before = self.group(self.ids)
+        records: Records = []
+        if event is not None:
+            after, records = step(before, event, self._now_ms())
+        self._keep(before, after, [*records, (ProducerKey(name), value)])
+        if value is None:
+            self.producers.pop(name, None)
+        else:
+            self.producers[name] = value
+
     def apply_classic(self, group_id: str, event: ClassicEvent) -> Group:
         """Apply an event of a classic group, which may end requests that are held."""
         self.check_leading()
@@ -236,6 +278,7 @@ class Shard:
         if records:
             self._append(before, records)
         known = self._groups.get(after.id)
+        (self.unstable.add if after.unstable else self.unstable.discard)(after.id)
         if known is not None:
             self._members -= _members(known)
             if after.members is not known.members and not is_quiet:

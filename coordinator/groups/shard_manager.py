@@ -41,6 +41,7 @@ class ShardManager:
         offsets = OffsetsTopic(cluster, settings)
         self._topics = topics = GroupTopics(cluster, access, consumers.topics)
         shards = Shards(cluster, leadership, offsets, topics, transactions, limits, clock)
+        self.shards = shards
         bounds = GroupBounds(shards, settings)
         reader = GroupReader(shards, leadership, topics, clock)
         self.duties = ShardDuties(

@@ -110,16 +110,16 @@ class Shards:
 
     async def _load(self, partition: int) -> Shard:
         accumulator = await self._leadership.become_leader(await self.offsets.topic(), partition)
-        shard = Shard(self._cluster, accumulator, self._clock, self._limits)
+        shard = Shard(self._cluster, accumulator, self._clock, self._limits, partition)
         # The groups may know topics that this process does not.
         await asyncio.to_thread(self._cluster.refresh)
         await asyncio.to_thread(shard.read)
         self.follow_topics()
         self._topics.tell(shard)
-        for call in self._on_load:
-            call(partition)
         before, self._shards[partition] = self._shards.get(partition), shard
         self._transactions.recover(shard)
+        for call in self._on_load:
+            call(partition)
         if before is not None:
             before.end()
         return shard

@@ -21,6 +21,22 @@ NAME_MAX_CHARS = 249
 """The longest id of a group or a member, and the longest retry key: as long as a topic's name."""
 
 
+_HIDDEN = "/"
+"""The beginning of the ids of groups that no client can name."""
+
+
+def ids_group(partition: int) -> str:
+    """The hidden group whose transactions are those of all transactional ids of a partition of
+    `__consumer_offsets`.
+    """
+    return f"{_HIDDEN}ids-{partition}"
+
+
+def is_hidden(group_id: str) -> bool:
+    """Whether a group is no client's."""
+    return group_id.startswith(_HIDDEN)
+
+
 class GroupKey(msgspec.Struct, frozen=True, tag_field="kind", tag="group"):
     """The key of the state of a group as a whole."""
 
@@ -74,7 +90,31 @@ class RetryKey(msgspec.Struct, frozen=True, tag_field="kind", tag="retry"):
     key: str
 
 
-Key = GroupKey | MemberKey | SettingsKey | ClassicKey | OffsetKey | TransactionsKey | IntentKey | RetryKey
+class ProducerKey(msgspec.Struct, frozen=True, tag_field="kind", tag="producer"):
+    """The key of a transactional id, by which a Kafka client writes."""
+
+    id: str
+
+
+class PendingKey(msgspec.Struct, frozen=True, tag_field="kind", tag="pending"):
+    """The key of the offsets of a group that wait for the end of a transaction of a Kafka client."""
+
+    group: str
+    id: str
+
+
+Key = (
+    GroupKey
+    | MemberKey
+    | SettingsKey
+    | ClassicKey
+    | OffsetKey
+    | TransactionsKey
+    | IntentKey
+    | RetryKey
+    | ProducerKey
+    | PendingKey
+)
 
 
 class GroupValue(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -271,8 +311,52 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: bool = False
 
 
+class ProducerValue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A transactional id: its producer's id and epoch, and its newest transaction that has ended.
+
+    `number` counts the transactions that have ended; `committed` says how the newest one did. `replaced` is
+    the id and the epoch before the newest change of them, and `by_end` whether EndTxn has made it. `groups`
+    are those whose offsets were in a transaction, `telling` those that are to hear of the end of `number`.
+    `sequences` are those that come next: topic id, partition, sequence. They stay where the epoch stays.
+    `intent` is the number that the newest commit has among those of all ids of the partition. `changed_ms`:
+    milliseconds since 1970. `principal` is whoever has begun it last, `User:<name>`.
+    """
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    number: int = 0
+    committed: bool = False
+    replaced: tuple[int, int] | None = None
+    by_end: bool = False
+    groups: tuple[str, ...] = ()
+    telling: tuple[str, ...] = ()
+    sequences: tuple[tuple[str, int, int], ...] = ()
+    intent: int = 0
+    changed_ms: int = 0
+    principal: str = ""
+
+
+class PendingValue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Offsets of a group, as pairs of a topic's name with those of its partitions, that transaction `number`
+    of a transactional id commits, or not.
+    """
+
+    number: int
+    offsets: tuple[tuple[str, int, OffsetValue], ...]
+
+
 Value = (
-    GroupValue | MemberValue | SettingsValue | ClassicValue | OffsetValue | TransactionsValue | Intent | Retry
+    GroupValue
+    | MemberValue
+    | SettingsValue
+    | ClassicValue
+    | OffsetValue
+    | TransactionsValue
+    | Intent
+    | Retry
+    | ProducerValue
+    | PendingValue
 )
 Records = list[tuple[Key, Value | None]]
 
@@ -287,6 +371,8 @@ _VALUES: dict[type[Key], msgspec.json.Decoder[Value]] = {
     TransactionsKey: msgspec.json.Decoder(TransactionsValue),
     IntentKey: msgspec.json.Decoder(Intent),
     RetryKey: msgspec.json.Decoder(Retry),
+    ProducerKey: msgspec.json.Decoder(ProducerValue),
+    PendingKey: msgspec.json.Decoder(PendingValue),
 }
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from log_tables.cluster.group_log import (
+    ClassicKey,
     ClassicValue,
+    GroupKey,
     GroupValue,
     Intent,
     IntentKey,
@@ -16,11 +18,17 @@ from log_tables.cluster.group_log import (
     MemberValue,
     OffsetKey,
     OffsetValue,
+    PendingKey,
+    PendingValue,
+    ProducerKey,
+    ProducerValue,
     Retry,
     TransactionsKey,
     TransactionsValue,
     Value,
     decode,
+    ids_group,
+    is_hidden,
 )
 from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.limits import KEPT_PRODUCER_ID_MAX, KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX
@@ -112,6 +120,7 @@ class GroupHistory:
     offsets: dict[OffsetKey, OffsetValue] = field(default_factory=dict)
     numbers: dict[str, TransactionsValue] = field(default_factory=dict)
     generations: dict[Key, int] = field(default_factory=dict)
+    producers: dict[str, ProducerValue] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def take(self, record: Record) -> tuple[Key, Value | None]:
@@ -123,20 +132,29 @@ class GroupHistory:
         return key, value
 
     def _keyed(self, key: Key) -> Iterator[str]:
-        due = partition_for_key(key.group.encode(), self.count, MURMUR3)
+        what, name = ("id", key.id) if isinstance(key, ProducerKey) else ("group", key.group)
+        if is_hidden(name) and name == ids_group(self.number):
+            return
+        due = partition_for_key(name.encode(), self.count, MURMUR3)
         if due != self.number:
-            yield f"is of group {key.group!r}, which belongs to partition {due}"
+            yield f"is of {what} {name!r}, which belongs to partition {due}"
 
     def _said(self, key: Key, value: Value | None) -> Iterator[str]:
         if value is None:
             self._forget(key)
+        elif isinstance(key, ProducerKey):
+            if isinstance(value, ProducerValue):
+                yield from self._of_producer(key.id, value)
+        elif isinstance(key, PendingKey):
+            if isinstance(value, PendingValue):
+                yield from self._pending(key, value)
         elif isinstance(key, OffsetKey) and isinstance(value, OffsetValue):
             yield from self._committed(key, value)
         elif isinstance(key, TransactionsKey) and isinstance(value, TransactionsValue):
             yield from self._numbered(key.group, value)
         elif isinstance(key, IntentKey) and isinstance(value, Intent):
             yield from self._intended(key, value)
-        elif isinstance(value, GroupValue | ClassicValue):
+        elif isinstance(key, GroupKey | ClassicKey) and isinstance(value, GroupValue | ClassicValue):
             yield from self._generation(key, value)
         elif isinstance(value, MemberValue):
             yield from self._member(value, repr(key.group))
@@ -144,12 +162,34 @@ class GroupHistory:
             yield from _retry(value, repr(key.group))
             yield from self._begun(key.group, value.number)
 
+    def _of_producer(self, name: str, value: ProducerValue) -> Iterator[str]:
+        """The number, and the epoch of one producer id, grow."""
+        before, self.producers[name] = self.producers.get(name), value
+        if min(value.producer_id, value.epoch, value.number) < 0 or value.timeout_ms <= 0:
+            yield f"gives transactional id {name!r} a number below 0"
+        if before is None:
+            return
+        falls = before.producer_id == value.producer_id and value.epoch < before.epoch
+        if falls or value.number < before.number:
+            yield (
+                f"has transaction {value.number} and epoch {value.epoch} of transactional id {name!r}, after "
+                f"{before.number} and {before.epoch}"
+            )
+
+    def _pending(self, key: PendingKey, value: PendingValue) -> Iterator[str]:
+        for topic, partition, offset in value.offsets:
+            if offset.offset < 0 or partition < 0:
+                yield f"has offset {offset.offset} of {topic}-{partition} wait for group {key.group!r}"
+            yield from self._of_topic(topic, offset.topic_id, repr(key.group))
+
     def _forget(self, key: Key) -> None:
         self.generations.pop(key, None)
         if isinstance(key, OffsetKey):
             self.offsets.pop(key, None)
         elif isinstance(key, TransactionsKey):
             self.numbers.pop(key.group, None)
+        elif isinstance(key, ProducerKey):
+            self.producers.pop(key.id, None)
 
     def _committed(self, key: OffsetKey, value: OffsetValue) -> Iterator[str]:
         group, at = repr(key.group), f"{key.topic}-{key.partition}"
@@ -180,7 +220,7 @@ class GroupHistory:
         if now is not None and number > now.number:
             yield f"is of transaction {number} of group {group!r}, whose newest is {now.number}"
 
-    def _generation(self, key: Key, value: GroupValue | ClassicValue) -> Iterator[str]:
+    def _generation(self, key: GroupKey | ClassicKey, value: GroupValue | ClassicValue) -> Iterator[str]:
         """The generations of a group grow."""
         before, now = self.generations.get(key, 0), value.generation
         if now < before:

@@ -83,7 +83,7 @@ class StagedFileWriter:
 
     def __init__(self, run_max_bytes: int = STAGED_RUN_MAX_BYTES) -> None:
         self._run_max_bytes = run_max_bytes
-        self._runs: dict[TopicIdPartition, _Encoded] = {}
+        self._runs: dict[TopicIdPartition, EncodedRun] = {}
 
     def add(self, topic: str, topic_id: str, partition: int, batch: pa.RecordBatch) -> None:
         """Add the next records of a partition, a batch of INPUT_SCHEMA.
@@ -95,7 +95,7 @@ class StagedFileWriter:
         at = TopicIdPartition(topic, topic_id, partition)
         encoded = self._runs.get(at)
         if encoded is None:
-            encoded = self._runs[at] = _Encoded()
+            encoded = self._runs[at] = EncodedRun()
         _check_fits(topic, partition, encoded.unpacked + batch_bytes(batch), self._run_max_bytes)
         encoded.add(batch)
 
@@ -121,8 +121,8 @@ class StagedFileWriter:
         return StagedFile(path, tuple(runs))
 
 
-class _Encoded:
-    """Encodes the run of one partition."""
+class EncodedRun:
+    """Encodes the run of one partition: an Arrow stream of `records`, whose columns take `unpacked` bytes."""
 
     def __init__(self) -> None:
         self._sink, self.records, self.unpacked = pa.BufferOutputStream(), 0, 0
@@ -130,12 +130,14 @@ class _Encoded:
         self._writer = pa.ipc.new_stream(self._sink, INPUT_SCHEMA, options=options)
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Add the next records, a batch of INPUT_SCHEMA."""
         for piece in cut(batch, STAGED_BATCH_BYTES):
             self._writer.write_batch(piece)
             self.records += piece.num_rows
             self.unpacked += batch_bytes(piece)
 
     def finish(self) -> pa.Buffer:
+        """The whole stream."""
         self._writer.close()
         return self._sink.getvalue()
 
@@ -183,7 +185,7 @@ def read_run(
 def is_whole(store: Store, staged: StagedFile) -> bool:
     """Whether the bytes of `staged` are those that were put. Raises StoreUnavailable."""
     try:
-        if store.head(staged.path).size != sum(run.length for run in staged.runs):
+        if store.head(staged.path).size < sum(run.length for run in staged.runs):
             return False
         return all(_is_run(store.get_range(staged.path, run.start, run.length), run) for run in staged.runs)
     except ObjectMissing:

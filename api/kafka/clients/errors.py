@@ -49,8 +49,11 @@ class ErrorCode(IntEnum):
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
     INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
@@ -63,11 +66,14 @@ class ErrorCode(IntEnum):
     ELECTION_NOT_NEEDED = 84
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
     UNKNOWN_TOPIC_ID = 100
+    TRANSACTIONAL_ID_NOT_FOUND = 105
     FENCED_MEMBER_EPOCH = 110
     UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
@@ -111,6 +117,10 @@ _CODES: dict[type[LakelogError], ErrorCode] = {
     errors.SequenceGap: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.StaleProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     errors.ProducerTaken: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    errors.UnknownProducer: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    errors.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    errors.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
     errors.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
     errors.StaleGeneration: ErrorCode.ILLEGAL_GENERATION,
     errors.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
@@ -171,6 +181,23 @@ def said(
         return error.code, error.message
     code = denied if isinstance(error, errors.AuthorizationFailed) else error_code(error)
     return code, error.message
+
+
+_TRANSACTION_CODES: dict[type[LakelogError], ErrorCode] = {
+    **_GROUP_CODES,
+    errors.AuthorizationFailed: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    errors.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
+    errors.InvalidArgument: ErrorCode.INVALID_REQUEST,
+}
+
+
+def transaction_error_code(error: LakelogError, is_fenced_said: bool = False) -> ErrorCode:
+    """The code of `error` in an answer about a transaction. With `is_fenced_said` a producer that is fenced
+    hears so (KIP-588).
+    """
+    if is_fenced_said and isinstance(error, errors.StaleProducerEpoch):
+        return ErrorCode.PRODUCER_FENCED
+    return nearest(_TRANSACTION_CODES, error)
 
 
 def group_error_code(error: LakelogError) -> ErrorCode:

@@ -169,13 +169,13 @@ async def offset_fetch(
         asked_of = {each.group_id: each for each in request.groups}
 
         async def fetched(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-            return await _fetched(door, client, group, version)
+            return await _fetched(door, client, group, version, request.require_stable)
 
         groups = await door.here.loop_share.results(fetched, [*asked_of.values()])
         return OffsetFetchResponse(groups=groups)
     share, is_wide = door.here.loop_share, has_more(request, KAFKA_INLINE_ELEMENTS)
     asked = await share.maybe_in_thread(is_wide, lambda: _as_group(request))
-    found = await _fetched(door, client, asked, version)
+    found = await _fetched(door, client, asked, version, request.require_stable)
     return await share.maybe_in_thread(has_more(found, KAFKA_INLINE_ELEMENTS), lambda: _of_one_group(found))
 
 
@@ -215,7 +215,7 @@ def _of_one_group(found: OffsetFetchResponseGroup) -> OffsetFetchResponse:
 
 
 async def _fetched(
-    door: Door, client: Client, asked: OffsetFetchRequestGroup, version: int
+    door: Door, client: Client, asked: OffsetFetchRequestGroup, version: int, stable: bool
 ) -> OffsetFetchResponseGroup:
     try:
         client.caller.check(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
@@ -227,8 +227,8 @@ async def _fetched(
 
     def fetched() -> list[OffsetFetchResponseTopics]:
         if asked.topics is None:
-            return _all(door, client, group)
-        return [_of_topic(door, client, group, each) for each in asked.topics]
+            return _all(door, client, group, stable)
+        return [_of_topic(door, client, group, each, stable) for each in asked.topics]
 
     is_wide = has_more(asked, KAFKA_INLINE_ELEMENTS) or (
         asked.topics is None and len(group.offsets) > KAFKA_INLINE_ELEMENTS
@@ -254,13 +254,15 @@ def _unknown(asked: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> O
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-def _all(door: Door, client: Client, group: Group) -> list[OffsetFetchResponseTopics]:
+def _all(door: Door, client: Client, group: Group, stable: bool) -> list[OffsetFetchResponseTopics]:
     by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(group.offsets):
+    for topic, partition in sorted({*group.offsets, *(group.unstable_partitions if stable else ())}):
         by_topic.setdefault(topic, []).append(partition)
     return [
         OffsetFetchResponseTopics(
-            name=name, topic_id=_id(door, name), partitions=[_offset(group, name, p) for p in partitions]
+            name=name,
+            topic_id=_id(door, name),
+            partitions=[_offset(group, name, p, stable) for p in partitions],
         )
         for name, partitions in by_topic.items()
         if client.caller.describes(name) and name in group.topics
@@ -268,7 +270,7 @@ def _all(door: Door, client: Client, group: Group) -> list[OffsetFetchResponseTo
 
 
 def _of_topic(
-    door: Door, client: Client, group: Group, asked: OffsetFetchRequestTopics
+    door: Door, client: Client, group: Group, asked: OffsetFetchRequestTopics, stable: bool
 ) -> OffsetFetchResponseTopics:
     name = asked.name or _name_of(door, asked.topic_id)
     code = ErrorCode.NONE
@@ -279,14 +281,17 @@ def _of_topic(
     return OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
-        partitions=[_offset(group, name, p, code) for p in dict.fromkeys(asked.partition_indexes)],
+        partitions=[_offset(group, name, p, stable, code) for p in dict.fromkeys(asked.partition_indexes)],
     )
 
 
 def _offset(
-    group: Group, name: str, partition: int, code: ErrorCode = ErrorCode.NONE
+    group: Group, name: str, partition: int, stable: bool, code: ErrorCode = ErrorCode.NONE
 ) -> OffsetFetchResponsePartitions:
-    found = None if code else group.committed(TopicPartition(name, partition))
+    at = TopicPartition(name, partition)
+    if stable and not code and at in group.unstable_partitions:
+        code = ErrorCode.UNSTABLE_OFFSET_COMMIT  # the client asks again (KIP-447)
+    found = None if code else group.committed(at)
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=NO_OFFSET if found is None else found.offset,

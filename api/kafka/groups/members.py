@@ -1,6 +1,6 @@
 """The members of groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-345, KIP-394).
 
-Transactions are refused by a code at which clients stop at once. A request for a group that another gateway
+A request for a group that another gateway
 coordinates is forwarded, after its client was allowed it here.
 """
 
@@ -58,8 +58,6 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     """The gateway that coordinates each group, or will."""
     keys = [*dict.fromkeys(request.coordinator_keys)] if version >= 4 else [request.key]
-    if request.key_type == TRANSACTION and keys:
-        door.warn(client, "transactions, by transactional.id", keys[0])
     found = [
         await _coordinator(door, client, key, request.key_type)
         async for key in door.here.loop_share.each(keys)
@@ -76,16 +74,14 @@ async def find_coordinator(
 
 
 async def _coordinator(door: Door, client: Client, key: str, kind: int) -> Coordinator:
-    if kind == TRANSACTION:
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # librdkafka stops at it
-        return _nobody(key, code, f"transactions {_NOT_OFFERED}; leave out transactional.id")
-    if kind != GROUP:
+    if kind not in (GROUP, TRANSACTION):
         return _nobody(key, ErrorCode.INVALID_REQUEST, f"share groups {_NOT_OFFERED}")
-    if not client.caller.may(Operation.DESCRIBE, ResourceType.GROUP, key):
-        return _nobody(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "the principal may not describe the group")
+    resource, what, denied, find = _KINDS[kind]
+    if not client.caller.may(Operation.DESCRIBE, resource, key):
+        return _nobody(key, denied, f"the principal may not describe the {what}")
     here = door.here.brokers
     try:
-        leader = await door.here.classic.coordinator_of(key)
+        leader = await find(door, key)
     except LakelogError as error:
         return _nobody(key, group_error_code(error), error.message)
     gateway = here.all().get(here.id) if leader is None else leader
@@ -94,6 +90,22 @@ async def _coordinator(door: Door, client: Client, key: str, kind: int) -> Coord
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator has no Kafka listener")
     host, port = host_and_port(broker.kafka)
     return Coordinator(key=key, node_id=broker.id, host=host, port=port)
+
+
+_KINDS = {
+    GROUP: (
+        ResourceType.GROUP,
+        "group",
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        lambda door, key: door.here.classic.coordinator_of(key),
+    ),
+    TRANSACTION: (
+        ResourceType.TRANSACTIONAL_ID,
+        "transactional id",
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        lambda door, key: door.here.producers.coordinator_of(key),
+    ),
+}
 
 
 def _nobody(key: str, code: ErrorCode, message: str) -> Coordinator:

@@ -30,6 +30,7 @@ from api.kafka.records.batch_header import follows_another, is_packed
 from api.kafka.records.errors import InvalidBatch, too_large
 from api.kafka.records.produced import DecodedBatch, decode_batch
 from api.wire.offload import INLINE_MAX_JUDGED, INLINE_MAX_JUDGED_BYTES, computed
+from coordinator.groups.producers.producer_wire import Batch
 from ingest.buffer import Room
 from ingest.writer import Acks
 from log_tables.cluster.acl import Operation, ResourceType
@@ -46,6 +47,7 @@ from log_tables.errors import (
 from log_tables.limits import ONCE_PRODUCER_ID_MIN, PART_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
 from log_tables.rows import Records, bytes_of, count_of
+from log_tables.topic_partition import TopicIdPartition
 
 _ACKS = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 
@@ -54,6 +56,9 @@ INLINE_BATCH_BYTES = 64 * 1024
 
 INLINE_PACKED_BYTES = 16 * 1024
 """The same for one that is compressed."""
+
+IMPLICIT_PARTITIONS_SINCE = 12
+"""The version of Produce whose batches add their partitions to their transaction (KIP-890)."""
 
 IDS_SINCE = 13
 """The version of Produce from which on topics are named by their ids."""
@@ -64,11 +69,16 @@ _REFUSED_BY_TOPIC = (InvalidRecord, RecordTooLarge, UnknownPartition)
 
 @dataclass(frozen=True, slots=True)
 class _Append:
-    """How a request is to be answered, and whether it names topics by their ids."""
+    """How a request is to be answered, and whether it names topics by their ids. `transaction` is the
+    transactional id of its batches, if any; they add their partitions to it themselves if they are `implicit`
+    (KIP-890).
+    """
 
     acks: Acks
     timeout_s: float
     by_id: bool
+    transaction: str | None
+    implicit: bool
 
 
 async def produce(
@@ -85,15 +95,20 @@ async def produce(
     else:
         names = (each.name for each in request.topic_data)
         await know_names(door.here, names, partial(client.caller.allows, Operation.WRITE, ResourceType.TOPIC))
+    denied = _may_transact(client, request)
     async for topic in door.here.loop_share.each(request.topic_data):
         found = await _topic_of(door, client, topic, by_id)
+        if denied is not None and not isinstance(found, Refusal):
+            found = denied
         if acks is None:
             found = Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; use 0, 1 or -1")
         if isinstance(found, Refusal):
             refused = door.here.loop_share.each(topic.partition_data)
             coming.append([_unplaced(part, found) async for part in refused])
             continue
-        asked = _Append(acks or Acks.ALL, max(request.timeout_ms, 1) / 1_000, by_id)
+        timeout_s = max(request.timeout_ms, 1) / 1_000
+        implicit = version >= IMPLICIT_PARTITIONS_SINCE
+        asked = _Append(acks or Acks.ALL, timeout_s, by_id, request.transactional_id, implicit)
         coming.append(
             [
                 await _begin(door, client, (found, part.index), part, asked, room)
@@ -101,6 +116,15 @@ async def produce(
             ]
         )
     return asyncio.ensure_future(answered(door, request, coming, began))
+
+
+def _may_transact(client: Client, request: ProduceRequest) -> Refusal | None:
+    """Why the records of a transactional id are refused."""
+    name = request.transactional_id
+    if name is None or client.caller.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+        return None
+    why = f"the principal may not write by the transactional id {name[:100]!r}"
+    return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, why)
 
 
 def _follows(part: PartitionProduceData) -> bool:
@@ -148,6 +172,8 @@ async def _begin(
     try:
         batch = await _decoded(door, part, own, asked.timeout_s, room)
         at, refused = await _judged(door, at, batch, asked.by_id)
+        if batch.is_transactional:
+            return await _stage(door, at, part, batch, asked, own, room, refused)
         entry = _entry(batch, refused)
         own.settle(entry.size_bytes + PART_BYTES)
     except (Refusal, InvalidBatch, LakelogError) as error:
@@ -161,6 +187,32 @@ async def _begin(
     room.settle(max(0, room.size_bytes - size))
     outcome = door.pipeline.append(client, at, entry, asked.acks, own, asked.timeout_s)
     return PendingAppend(at[0], asked.by_id, follows, size, outcome, refused)
+
+
+async def _stage(
+    door: Door,
+    at: tuple[Topic, int],
+    part: PartitionProduceData,
+    batch: DecodedBatch,
+    asked: "_Append",
+    own: Room,
+    room: Room,
+    refused: RefusedRecords | None,
+) -> "Coming":
+    """Stage a batch until its transaction is committed. Raises RefusedRecords, Refusal."""
+    if refused is not None:
+        raise refused
+    if asked.transaction is None or batch.producer_id < 0:
+        raise Refusal(ErrorCode.INVALID_TXN_STATE, "the batch is of a transaction; name its transactional id")
+    own.settle(bytes_of(batch.records) + PART_BYTES)
+    size, follows = len(part.records or b""), _follows(part)
+    part.records = None  # it would keep the whole request
+    room.settle(max(0, room.size_bytes - size))
+    topic, partition = at
+    place = TopicIdPartition(topic.name, topic.topic_id, partition)
+    stamp = asked.transaction, batch.producer_id, batch.producer_epoch, batch.base_sequence
+    outcome = await door.here.stager.stage(Batch(*stamp, place, asked.implicit), batch.records, own)
+    return PendingAppend(topic, asked.by_id, follows, size, outcome, None)
 
 
 async def _decoded(
@@ -198,8 +250,6 @@ async def _decoded(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             f"producer {batch.producer_id} is lakelog's own; use the id that InitProducerId gave",
         )
-    if batch.is_transactional:
-        raise Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not offered over this protocol")
     return batch
 
 

@@ -96,6 +96,30 @@ class CommitOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class PendOffsets:
+    """The offsets of `commit` are to be committed with transaction `number` of the transactional id `id`.
+
+    Those that it had for the transaction before stay.
+    """
+
+    id: str
+    number: int
+    commit: CommitOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class EndPending:
+    """Transaction `number` of the transactional id `id` has ended: its offsets are committed, or forgotten.
+    `at_ms`: milliseconds since 1970.
+    """
+
+    id: str
+    number: int
+    committed: bool
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteOffsets:
     """Committed offsets are deleted, of topics that no member is subscribed to. `checked`: that was looked at
     with the first of them.
@@ -111,7 +135,7 @@ class ClassicTick:
 
 
 MembershipEvent = JoinGroup | SyncGroup | GroupHeartbeat | LeaveGroup | ClassicTick
-ClassicEvent = MembershipEvent | CommitOffsets | DeleteOffsets
+ClassicEvent = MembershipEvent | CommitOffsets | PendOffsets | EndPending | DeleteOffsets
 
 
 @dataclass(frozen=True, slots=True)

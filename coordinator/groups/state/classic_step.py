@@ -3,6 +3,8 @@
 from collections.abc import Set
 from dataclasses import replace
 
+import msgspec
+
 from coordinator.groups.classic import step as classic
 from coordinator.groups.classic.classic_group import ClassicGroup, ClassicLimits
 from coordinator.groups.classic.events import (
@@ -10,8 +12,10 @@ from coordinator.groups.classic.events import (
     ClassicEvent,
     CommitOffsets,
     DeleteOffsets,
+    EndPending,
     JoinGroup,
     MembershipEvent,
+    PendOffsets,
 )
 from coordinator.groups.state.group import Group, newest_commit_ms
 from coordinator.groups.state.group_records import group_record
@@ -20,8 +24,9 @@ from coordinator.groups.state.migration import downgraded
 from coordinator.groups.state.mixed_step import mixed_step
 from coordinator.groups.state.offset_step import with_offsets
 from coordinator.groups.state.step import made_by
-from log_tables.cluster.group_log import OffsetKey, Records
+from log_tables.cluster.group_log import OffsetKey, OffsetValue, PendingKey, PendingValue, Records
 from log_tables.errors import (
+    ConcurrentTransactions,
     GroupNotEmpty,
     StaleGeneration,
     StaleMemberEpoch,
@@ -45,6 +50,10 @@ def classic_step(
             after, records = _committed(group, replace(event, offsets=kept), now_ms)
             after, gone = _without_offsets(after, event.offsets.keys() - kept.keys())
             return *made_by(group, after, [*records, *gone], event.context), []
+        case PendOffsets():
+            return *_pended(group, event, now_ms), []
+        case EndPending():
+            return *_ended(group, event), []
         case DeleteOffsets():
             return *_offsets_deleted(group, event), []
         case _:
@@ -90,6 +99,59 @@ def _committed(group: Group, event: CommitOffsets, now_ms: float) -> tuple[Group
         return with_offsets(after, [], event.offsets, event.at_ms, event.member_id)
     after = replace(group, classic=classic.committed(group.classic, event, now_ms))
     return with_offsets(after, [], event.offsets, event.at_ms, event.member_id)
+
+
+def _pended(group: Group, event: PendOffsets, now_ms: float) -> tuple[Group, Records]:
+    """The offsets wait for the end of their transaction: the right to commit them is looked at now, as in
+    Kafka (KIP-447). A client that says nothing of a member may commit beside members, as there, too.
+
+    Raises ConcurrentTransactions if the group has not heard of the end of the one before.
+    """
+    commit, known = event.commit, group.unstable.get(event.id)
+    if known is not None and known.number != event.number:
+        raise ConcurrentTransactions(
+            f"the last transaction of the transactional id {event.id[:100]!r} is being applied; repeat the "
+            "request"
+        )
+    if commit.generation < 0 and not commit.member_id and commit.instance_id is None:
+        committed, records = with_offsets(group, [], commit.offsets, commit.at_ms, "")
+    else:
+        committed, records = _committed(group, commit, now_ms)
+    written = {key: value for key, value in records if isinstance(key, OffsetKey)}
+    merged = {} if known is None else {o[:2]: o for o in known.offsets}
+    for key, value in written.items():
+        assert isinstance(value, OffsetValue)
+        merged[key.topic, key.partition] = (key.topic, key.partition, value)
+    pending = PendingValue(event.number, tuple(merged.values()))
+    others: Records = [(key, value) for key, value in records if not isinstance(key, OffsetKey)]
+    after = replace(
+        committed,
+        offsets=group.offsets,
+        committed_ms=group.committed_ms,
+        unstable={**group.unstable, event.id: pending},
+    )
+    made, others = made_by(group, after, others, event.commit.context)
+    return made, [*others, (PendingKey(group.id, event.id), pending)]
+
+
+def _ended(group: Group, event: EndPending) -> tuple[Group, Records]:
+    pending = group.unstable.get(event.id)
+    if pending is None or pending.number > event.number:
+        return group, []
+    left = {name: value for name, value in group.unstable.items() if name != event.id}
+    records: Records = [(PendingKey(group.id, event.id), None)]
+    group = replace(group, unstable=left)
+    if not event.committed or pending.number != event.number:
+        return group, records
+    made = dict[TopicPartition, OffsetValue]()
+    for topic, partition, value in pending.offsets:
+        at = TopicPartition(topic, partition)
+        known = group.topics.get(topic)
+        if known is not None and known.topic_id == value.topic_id and partition < known.partitions:
+            made[at] = msgspec.structs.replace(value, committed_ms=event.at_ms)
+            records.append((OffsetKey(group.id, topic, partition), made[at]))
+    newest = event.at_ms if made else group.committed_ms
+    return replace(group, offsets={**group.offsets, **made}, committed_ms=newest), records
 
 
 def check_epoch(group: Group, member_id: str, instance_id: str | None, epoch: int) -> Member:

@@ -12,7 +12,7 @@ from coordinator.groups.events import TopicState
 from coordinator.groups.state.member import NOTHING, GroupMember, Member, Partitions
 from coordinator.groups.state.transaction_state import TransactionState
 from coordinator.groups.topic_filter import Follower, Matches, TopicFilter, resolved
-from log_tables.cluster.group_log import OffsetValue
+from log_tables.cluster.group_log import OffsetValue, PendingValue, is_hidden
 from log_tables.cluster.topic import check_public
 from log_tables.errors import (
     FencedInstanceId,
@@ -53,6 +53,8 @@ class Group:
     computed anew at `due_ms`, after `changes` of what it depends on; `default_interval_ms` is the least time
     between the two where the group has no setting. `matches` are the topics of those that subscribe by
     pattern: which they match and may read.
+
+    `unstable` are offsets that wait for the end of a transaction of a Kafka client, by transactional id.
     """
 
     id: str
@@ -74,6 +76,7 @@ class Group:
     changes: int = 0
     default_interval_ms: int = field(default=0, compare=False)
     matches: Matches = field(default_factory=dict, compare=False)  # it follows from the topics and the ACLs
+    unstable: Mapping[str, PendingValue] = field(default_factory=dict)
 
     def member(self, member_id: str) -> Member:
         """Raises UnknownMember."""
@@ -127,17 +130,30 @@ class Group:
         return not self.has_kafka_clients and not any(member.subscribed for member in self.members.values())
 
     @property
+    def is_hidden(self) -> bool:
+        """Whether it is no client's."""
+        return is_hidden(self.id)
+
+    @property
     def exists(self) -> bool:
         """Whether it has any record: members, offsets, a generation or transactions."""
-        known = self.members or self.offsets or self.generation or self.transactions.number
+        known = self.members or self.offsets or self.generation or self.transactions.number or self.unstable
         return bool(known) or self.classic.exists
+
+    @property
+    def unstable_partitions(self) -> Partitions:
+        """The partitions whose offsets wait for the end of a transaction."""
+        if not self.unstable:
+            return NOTHING
+        pending = (each for value in self.unstable.values() for each in value.offsets)
+        return frozenset(TopicPartition(topic, partition) for topic, partition, _ in pending)
 
     @property
     def idle(self) -> bool:
         """Whether it may be deleted in time: it has no members, and had no transactions. A group with
         transactions stays, so that a late repeat of the last one is not done again.
         """
-        active = self.members or self.classic.active or self.transactions.number
+        active = self.members or self.classic.active or self.transactions.number or self.unstable
         return self.exists and not active
 
     @property

@@ -21,6 +21,10 @@ from log_tables.cluster.group_log import (
     MemberValue,
     OffsetKey,
     OffsetValue,
+    PendingKey,
+    PendingValue,
+    ProducerKey,
+    ProducerValue,
     Retry,
     RetryKey,
     SettingsKey,
@@ -82,6 +86,15 @@ def _named(context: RequestContext | None) -> tuple[str, list[str], str]:
     return context.principal.name, [*context.principal.groups], context.host
 
 
+def producers_of(newest: Mapping[Key, Value | None]) -> dict[str, ProducerValue]:
+    """The transactional ids of the `newest` records."""
+    return {
+        key.id: value
+        for key, value in newest.items()
+        if isinstance(key, ProducerKey) and isinstance(value, ProducerValue)
+    }
+
+
 def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[str, Group]:
     """The groups of `records`, which are in order; every member is as if it were heard of now.
 
@@ -95,12 +108,19 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     counts: dict[str, TransactionsValue] = {}
     intents: defaultdict[str, dict[int, Intent]] = defaultdict(dict)
     retries: defaultdict[str, dict[str, Retry]] = defaultdict(dict)
+    unstable: defaultdict[str, dict[str, PendingValue]] = defaultdict(dict)
     newest = dict(records)
-    configs = {key.group: value.configs for key, value in newest.items() if isinstance(value, SettingsValue)}
+    configs = {
+        key.group: value.configs
+        for key, value in newest.items()
+        if isinstance(key, SettingsKey) and isinstance(value, SettingsValue)
+    }
     for key, value in newest.items():
         match key, value:
-            case (_, None) | (SettingsKey(), _):
+            case (_, None) | (SettingsKey() | ProducerKey(), _):
                 pass
+            case PendingKey(group, name), PendingValue():
+                unstable[group][name] = value
             case GroupKey(group), GroupValue():
                 generations[group] = value
             case MemberKey(group, member), MemberValue():
@@ -119,7 +139,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             case _:
                 raise AssertionError(f"{key} has the value {value}")
     groups = generations.keys() | members.keys() | offsets.keys() | counts.keys() | classic.keys()
-    groups |= configs.keys()
+    groups |= configs.keys() | unstable.keys()
     return {
         group: Group(
             group,
@@ -133,6 +153,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             transactions=transaction_state.remember(counts.get(group), intents[group], retries[group]),
             classic=classic.get(group, ClassicGroup()),
             configs=configs.get(group, {}),
+            unstable=unstable[group],
         )
         for group in sorted(groups)
     }

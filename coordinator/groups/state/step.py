@@ -53,6 +53,7 @@ from log_tables.cluster.group_log import (
     Key,
     MemberKey,
     OffsetKey,
+    PendingKey,
     Records,
     SettingsKey,
     SettingsValue,
@@ -227,6 +228,7 @@ def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Record
         raise Retriable(f"transactions of the group {group.id!r} are being applied; repeat the request")
     keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
     keys += [OffsetKey(group.id, *at) for at in group.offsets]
+    keys += [PendingKey(group.id, name) for name in group.unstable]
     gone = Group(
         group.id,
         topics=group.topics,

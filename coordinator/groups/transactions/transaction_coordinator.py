@@ -154,6 +154,13 @@ class TransactionCoordinator:
         await asyncio.shield(self._in_background(self._committed(shard, group_id, number)))
         return self._result(shard, group_id, number, request.key)
 
+    def apply_durable(self, shard: Shard, group_id: str, number: int) -> PendingTransaction | None:
+        """Apply the transactions of a group up to `number`, which is durable; None once that one is applied."""
+        self._on_event("committed")
+        self._apply_up_to(shard, group_id, number)
+        group = self._groups.get(group_id)
+        return None if group is None or group.shard is not shard else group.pending(number)
+
     def recover(self, shard: Shard) -> None:
         """Apply the pending transactions in the groups of a shard that was just taken over."""
         for group in shard.groups():
@@ -284,6 +291,9 @@ class TransactionCoordinator:
             group.mark()
 
     def _on_marked(self, shard: Shard, group_id: str, files: Sequence[StagedFile]) -> None:
+        if group_id == shard.ids:  # others may have records in them
+            unused = {*shard.open.release(files)}
+            files = [file for file in dict.fromkeys(files) if file.path in unused]
         self._spent |= {file.path for file in files}
         self._in_background(self._delete_applied(shard, group_id, files))
 

@@ -1,0 +1,1 @@
+"""Transactions of Kafka's clients: from InitProducerId with a `transactional.id` to EndTxn."""

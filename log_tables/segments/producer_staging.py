@@ -1,0 +1,126 @@
+"""Staged files of Kafka's clients: the records of transactions that are open, of any number of clients.
+
+A file is a sequence of runs as in `staging`, each of the records of one Produce request for a partition, and
+then a foot that says whose they are: so whoever takes over from their coordinator knows them again. A file
+belongs to one coordinator, a partition of `__consumer_offsets`, in whose directory it is.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from log_tables.clock import Clock
+from log_tables.errors import CorruptSegment, ObjectMissing
+from log_tables.layout import staging_directory, staging_path
+from log_tables.segments.digest import file_digest
+from log_tables.segments.staging import EncodedRun, StagedRun
+from log_tables.store.store import Store
+from log_tables.topic_partition import TopicIdPartition
+
+FOOT_BYTES = 64 * 1024
+"""About as much of a file's end is read to find its foot."""
+
+_LENGTH = struct.Struct(">Q")
+
+
+class ProducerRun(msgspec.Struct, frozen=True, array_like=True):
+    """Records of transaction `number` of the transactional id `id`: `run`, whose first has `sequence`.
+
+    `epoch` is that of the producer `producer_id`.
+    """
+
+    id: str
+    producer_id: int
+    epoch: int
+    number: int
+    sequence: int
+    run: StagedRun
+
+    @property
+    def at(self) -> TopicIdPartition:
+        """The partition that the records are for."""
+        return TopicIdPartition(self.run.topic, self.run.topic_id, self.run.partition)
+
+
+class ProducerFile(msgspec.Struct, frozen=True, array_like=True):
+    """A staged file, and the runs in it."""
+
+    path: str
+    runs: tuple[ProducerRun, ...]
+
+
+class ProducerRecords(NamedTuple):
+    """Records that a client has sent for a partition, as a batch of INPUT_SCHEMA, and whose they are."""
+
+    id: str
+    producer_id: int
+    epoch: int
+    number: int
+    sequence: int
+    at: TopicIdPartition
+    batch: pa.RecordBatch
+
+
+def stage(store: Store, clock: Clock, coordinator: int, entries: Sequence[ProducerRecords]) -> ProducerFile:
+    """Put `entries`, at least one, into a new file of the partition `coordinator`; durable on return.
+
+    Raises StoreUnavailable; InvalidArgument for more than a file may hold of one batch.
+    """
+    runs: list[ProducerRun] = []
+    data: list[pa.Buffer | bytes] = []
+    start = 0
+    for entry in entries:
+        encoded = EncodedRun()
+        encoded.add(entry.batch)
+        made = encoded.finish()
+        digest = file_digest(memoryview(made)).hex()
+        run = StagedRun(*entry.at, start, made.size, encoded.records, digest)
+        runs.append(ProducerRun(entry.id, entry.producer_id, entry.epoch, entry.number, entry.sequence, run))
+        data.append(made)
+        start += made.size
+    foot = msgspec.msgpack.encode(runs)
+    seal = hashlib.sha256(foot).hexdigest()[:16]
+    path = staging_path(clock.unique_id(), seal, coordinator)
+    store.put_new(path, b"".join((*data, foot, _LENGTH.pack(len(foot)))))
+    return ProducerFile(path, tuple(runs))
+
+
+def files_of(store: Store, coordinator: int) -> Iterator[ProducerFile]:
+    """The staged files of the partition `coordinator`, in no order. Files that end while they are listed are
+    left out. Raises CorruptSegment, StoreUnavailable.
+    """
+    for found in store.list(staging_directory(coordinator)):
+        try:
+            yield read_foot(store, found.path, found.size)
+        except ObjectMissing:
+            continue
+
+
+def read_foot(store: Store, path: str, size: int) -> ProducerFile:
+    """The runs of the file of `size` bytes. Raises CorruptSegment, ObjectMissing, StoreUnavailable."""
+    end = store.get_range(path, max(0, size - FOOT_BYTES), FOOT_BYTES)
+    try:
+        (length,) = _LENGTH.unpack(end[-_LENGTH.size :])
+        whole = length + _LENGTH.size
+        if whole > size:
+            raise ValueError(f"its foot would have {length} bytes")
+        if whole > len(end):
+            end = store.get_range(path, size - whole, whole)
+        foot = end[len(end) - whole : len(end) - _LENGTH.size]
+        if hashlib.sha256(foot).hexdigest()[:16] not in path:
+            raise ValueError("its foot was changed")
+        return ProducerFile(path, tuple(msgspec.msgpack.decode(foot, type=list[ProducerRun])))
+    except (ValueError, struct.error) as error:
+        raise CorruptSegment(
+            f"the staged file {path} cannot be read: {error}; restore it from a backup, or delete it, which "
+            "loses transactions that are open"
+        ) from None
+
+
+def delete(store: Store, paths: Iterable[str]) -> None:
+    """Delete files that no transaction needs. Raises StoreUnavailable."""
+    store.delete_objects([*paths])
