@@ -14,7 +14,9 @@ from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
 from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_coordinator import GroupCoordinator
+from coordinator.groups.producers.ended_transactions import EndedTransactions
 from coordinator.groups.producers.producer_coordinator import ProducerCoordinator
+from coordinator.groups.producers.producer_duties import ProducerDuties
 from coordinator.groups.producers.producer_stager import ProducerStager
 from coordinator.groups.sessions.tail_follower import TailFollower
 from coordinator.groups.shard_manager import ShardManager
@@ -54,6 +56,8 @@ class Gateway:
     classic: ClassicCoordinator
     producers: ProducerCoordinator
     stager: ProducerStager
+    producer_duties: ProducerDuties
+    ended: EndedTransactions
     tails: TailFollower
     buffer: Buffer
     access: Access

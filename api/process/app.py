@@ -155,7 +155,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         await gateway.brokers.start()
         await gateway.leadership.start()
         await gateway.shard_manager.start()
-        gateway.producers.start()
+        gateway.producer_duties.start()
         auditing = AuditDuty(gateway)
         auditing.start()
         beside = duties(gateway, folds, figures)
@@ -215,7 +215,8 @@ async def _end(gateway: Gateway, auditing: AuditDuty) -> None:
         async with asyncio.timeout(timeout_ms / 1_000):
             gateway.coordinator.wake()
             await gateway.stager.close()
-            await gateway.producers.close()
+            await gateway.producer_duties.close()
+            await gateway.ended.close()
             await gateway.shard_manager.close()
             await auditing.close()
             await gateway.router.close()

@@ -50,7 +50,10 @@ from coordinator.brokers.peers import Peers
 from coordinator.brokers.router import Router
 from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_coordinator import GroupCoordinator
+from coordinator.groups.producers.ended_transactions import EndedTransactions
+from coordinator.groups.producers.led_producers import LedProducers
 from coordinator.groups.producers.producer_coordinator import ProducerCoordinator
+from coordinator.groups.producers.producer_duties import ProducerDuties
 from coordinator.groups.producers.producer_stager import ProducerStager
 from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.sessions.tail_follower import TailFollower
@@ -393,9 +396,9 @@ def gateway_of(
     wide_change = WideChange(loop_share)
     coordinator = GroupCoordinator(cluster, shards, consumers, transactions, wide_change, clock)
     classic = ClassicCoordinator(shards, leadership, peers, coordinator, consumers, wide_change, clock)
-    producers = ProducerCoordinator(
-        cluster, shards.shards, leadership, peers, classic, transactions, settings, clock, failures
-    )
+    ends = EndedTransactions(cluster.store, classic, transactions, clock)
+    led = LedProducers(shards.shards, ends, settings, clock)
+    producers = ProducerCoordinator(shards.shards, leadership, peers, classic, led)
     return Gateway(
         cluster,
         writer,
@@ -408,6 +411,8 @@ def gateway_of(
         classic,
         producers,
         ProducerStager(cluster.store, producers, clock),
+        ProducerDuties(shards.shards, led, producers, classic, clock, failures),
+        ends,
         tails,
         buffer,
         access,

@@ -196,15 +196,11 @@ class ClassicCoordinator:
                 return None
             case ConsumerHeartbeat():
                 return await self._hear(group_id, event)
-            case CommitOffsets():
-                return await self._commit(group_id, event)
-            case PendOffsets():
-                return await self._pend(group_id, event)
+            case CommitOffsets() | PendOffsets() | DeleteOffsets():
+                return await self._set_offsets(group_id, event)
             case EndPending():
                 await self._end_pending(group_id, event)
                 return None
-            case DeleteOffsets():
-                return await self._delete_offsets(group_id, event)
             case Configure() | Delete():
                 await self._change(group_id, event)
                 return None
@@ -214,6 +210,17 @@ class ClassicCoordinator:
         answer = await shard.ask(group_id, event)
         assert not isinstance(answer, LakelogError)
         return answer
+
+    async def _set_offsets(
+        self, group_id: str, event: CommitOffsets | PendOffsets | DeleteOffsets
+    ) -> Refused:
+        match event:
+            case CommitOffsets():
+                return await self._commit(group_id, event)
+            case PendOffsets():
+                return await self._pend(group_id, event)
+            case DeleteOffsets():
+                return await self._delete_offsets(group_id, event)
 
     async def _change(self, group_id: str, event: Configure | Delete) -> None:
         if isinstance(event, Delete):

@@ -34,8 +34,8 @@ from coordinator.groups.events import (
     Transact,
 )
 from coordinator.groups.late_work import LateWork
+from coordinator.groups.open_transactions import OpenTransactions
 from coordinator.groups.pending_answers import PendingAnswers
-from coordinator.groups.producers.open_transactions import OpenTransactions
 from coordinator.groups.state.classic_step import classic_step
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import producers_of, restore
@@ -218,8 +218,8 @@ class Shard:
             )
 
     def set_producer(self, name: str, value: ProducerValue | None, event: Transact | None = None) -> None:
-        """Set the record of a transactional id, None deletes it; with `event` its records are committed in the
-        same append. Durable once `wait_durable(ids)` returns.
+        """Set the record of a transactional id, None deletes it; `event` commits records in the same append.
+        Durable once `wait_durable(ids)` returns.
 
         Raises NotLeader, and what `step` raises.
         """

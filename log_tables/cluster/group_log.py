@@ -103,7 +103,7 @@ class PendingKey(msgspec.Struct, frozen=True, tag_field="kind", tag="pending"):
     id: str
 
 
-Key = (
+GroupKeys = (
     GroupKey
     | MemberKey
     | SettingsKey
@@ -112,9 +112,9 @@ Key = (
     | TransactionsKey
     | IntentKey
     | RetryKey
-    | ProducerKey
     | PendingKey
 )
+Key = GroupKeys | ProducerKey
 
 
 class GroupValue(msgspec.Struct, frozen=True, omit_defaults=True):

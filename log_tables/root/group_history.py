@@ -11,6 +11,7 @@ from log_tables.cluster.group_log import (
     ClassicKey,
     ClassicValue,
     GroupKey,
+    GroupKeys,
     GroupValue,
     Intent,
     IntentKey,
@@ -143,11 +144,14 @@ class GroupHistory:
         if value is None:
             self._forget(key)
         elif isinstance(key, ProducerKey):
-            if isinstance(value, ProducerValue):
-                yield from self._of_producer(key.id, value)
-        elif isinstance(key, PendingKey):
-            if isinstance(value, PendingValue):
-                yield from self._pending(key, value)
+            assert isinstance(value, ProducerValue)
+            yield from self._of_producer(key.id, value)
+        else:
+            yield from self._of_group(key, value)
+
+    def _of_group(self, key: GroupKeys, value: Value) -> Iterator[str]:
+        if isinstance(key, PendingKey) and isinstance(value, PendingValue):
+            yield from self._pending(key, value)
         elif isinstance(key, OffsetKey) and isinstance(value, OffsetValue):
             yield from self._committed(key, value)
         elif isinstance(key, TransactionsKey) and isinstance(value, TransactionsValue):

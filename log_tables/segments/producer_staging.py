@@ -1,8 +1,8 @@
 """Staged files of Kafka's clients: the records of transactions that are open, of any number of clients.
 
-A file is a sequence of runs as in `staging`, each of the records of one Produce request for a partition, and
-then a foot that says whose they are: so whoever takes over from their coordinator knows them again. A file
-belongs to one coordinator, a partition of `__consumer_offsets`, in whose directory it is.
+A file is a sequence of runs as in `staging`, each of what a client has sent for a partition while the file
+before was put, and then a foot that says whose they are: so whoever takes over from their coordinator knows
+them again. A file belongs to one coordinator, a partition of `__consumer_offsets`, in whose directory it is.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ import pyarrow as pa
 from log_tables.clock import Clock
 from log_tables.errors import CorruptSegment, ObjectMissing
 from log_tables.layout import staging_directory, staging_path
+from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.segments.digest import file_digest
 from log_tables.segments.staging import EncodedRun, StagedRun
 from log_tables.store.store import Store
@@ -65,21 +66,44 @@ class ProducerRecords(NamedTuple):
     batch: pa.RecordBatch
 
 
-def stage(store: Store, clock: Clock, coordinator: int, entries: Sequence[ProducerRecords]) -> ProducerFile:
-    """Put `entries`, at least one, into a new file of the partition `coordinator`; durable on return.
+def joined(entries: Sequence[ProducerRecords]) -> list[list[int]]:
+    """The places of `entries` whose records are one run: of a transaction and a partition, one after the
+    other.
+    """
+    found: dict[tuple[object, ...], tuple[list[int], int]] = {}
+    runs: list[list[int]] = []
+    for place, entry in enumerate(entries):
+        key = entry.id, entry.producer_id, entry.epoch, entry.number, entry.at
+        run, expected = found.get(key, ([], -1))
+        if entry.sequence != expected:
+            run = []
+            runs.append(run)
+        run.append(place)
+        found[key] = run, (entry.sequence + entry.batch.num_rows) % SEQUENCE_MODULUS
+    return runs
 
-    Raises StoreUnavailable; InvalidArgument for more than a file may hold of one batch.
+
+def stage(
+    store: Store,
+    clock: Clock,
+    coordinator: int,
+    entries: Sequence[ProducerRecords],
+    places: Iterable[Sequence[int]],
+) -> ProducerFile:
+    """Put `entries` into a new file of the partition `coordinator`, with a run for those at each of `places`;
+    durable on return. Raises StoreUnavailable.
     """
     runs: list[ProducerRun] = []
     data: list[pa.Buffer | bytes] = []
     start = 0
-    for entry in entries:
-        encoded = EncodedRun()
-        encoded.add(entry.batch)
+    for some in places:
+        first, encoded = entries[some[0]], EncodedRun()
+        for place in some:
+            encoded.add(entries[place].batch)
         made = encoded.finish()
         digest = file_digest(memoryview(made)).hex()
-        run = StagedRun(*entry.at, start, made.size, encoded.records, digest)
-        runs.append(ProducerRun(entry.id, entry.producer_id, entry.epoch, entry.number, entry.sequence, run))
+        run = StagedRun(*first.at, start, made.size, encoded.records, digest)
+        runs.append(ProducerRun(first.id, first.producer_id, first.epoch, first.number, first.sequence, run))
         data.append(made)
         start += made.size
     foot = msgspec.msgpack.encode(runs)

@@ -68,14 +68,16 @@ class Application:
 
 
 @contextmanager
-def application(directory: Path, name: str, output: str, store: str = "rocksdb") -> Iterator[Application]:
+def application(
+    directory: Path, name: str, output: str, store: str = "rocksdb", guarantee: str = "exactly_once_v2"
+) -> Iterator[Application]:
     """An application with its topics, each of two partitions."""
     jars = ["kafka", "kafka-streams"] + ["rocksdb"] * (store == "rocksdb")
     with kafka_gateway(directory / "root") as gateway:
         for topic in ("lines", "names", "orders", output):
             gateway.create_topic(topic, 2)
         state = directory / name
-        command = java_program("Streams", jars, name, gateway.bootstrap, str(state), store)
+        command = java_program("Streams", jars, name, gateway.bootstrap, str(state), store, guarantee)
         with (
             target(gateway.bootstrap, output) as written,
             Program(command, directory / "program") as program,

@@ -4,6 +4,8 @@ A request for a group that another gateway
 coordinates is forwarded, after its client was allowed it here.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
+
 from api.kafka.clients.client import Client
 from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, group_error_code
@@ -28,6 +30,7 @@ from coordinator.groups.classic.events import GroupHeartbeat, JoinGroup, LeaveGr
 from ingest.loop_share import batched
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.group_log import NAME_MAX_CHARS
+from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import InvalidArgument, LakelogError, MemberIdRequired
 
 GROUP, TRANSACTION = 0, 1
@@ -92,7 +95,9 @@ async def _coordinator(door: Door, client: Client, key: str, kind: int) -> Coord
     return Coordinator(key=key, node_id=broker.id, host=host, port=port)
 
 
-_KINDS = {
+_Find = Callable[[Door, str], Awaitable[BrokerRecord | None]]
+
+_KINDS: Mapping[int, tuple[ResourceType, str, ErrorCode, _Find]] = {
     GROUP: (
         ResourceType.GROUP,
         "group",

@@ -17,7 +17,7 @@ from log_tables.clock import Clock
 from log_tables.errors import LakelogError, OutcomeUnknown, StoreUnavailable
 from log_tables.limits import STAGED_FILE_BYTES
 from log_tables.rows import Records, as_batch, bytes_of, count_of
-from log_tables.segments.producer_staging import ProducerRecords, stage
+from log_tables.segments.producer_staging import ProducerRecords, joined, stage
 from log_tables.store.store import Store
 
 NO_OFFSET = -1
@@ -99,11 +99,13 @@ class ProducerStager:
         if not kept:
             return
         records = [each for _, each in kept]
-        file = await asyncio.to_thread(stage, self._store, self._clock, partition, records)
+        places = joined(records)
+        file = await asyncio.to_thread(stage, self._store, self._clock, partition, records, places)
         # Whoever coordinates by now: a gateway that took over before the file was put does not know it.
         noted = await self._coordinator.ask(partition, Staged(file))
-        for (entry, _), outcome in zip(kept, _outcomes(noted, kept), strict=True):
-            entry.end(outcome.error() if isinstance(outcome, Failure) else _staged(entry))
+        for some, outcome in zip(places, _outcomes(noted, places), strict=True):
+            for entry, _ in (kept[place] for place in some):
+                entry.end(outcome.error() if isinstance(outcome, Failure) else _staged(entry))
 
 
 def _first(entries: Sequence[_Entry]) -> list[_Entry]:

@@ -95,6 +95,22 @@ def producers_of(newest: Mapping[Key, Value | None]) -> dict[str, ProducerValue]
     }
 
 
+def _configs(newest: Mapping[Key, Value | None]) -> dict[str, dict[str, str]]:
+    return {
+        key.group: value.configs
+        for key, value in newest.items()
+        if isinstance(key, SettingsKey) and isinstance(value, SettingsValue)
+    }
+
+
+def _unstable(newest: Mapping[Key, Value | None]) -> dict[str, dict[str, PendingValue]]:
+    found: dict[str, dict[str, PendingValue]] = {}
+    for key, value in newest.items():
+        if isinstance(key, PendingKey) and isinstance(value, PendingValue):
+            found.setdefault(key.group, {})[key.id] = value
+    return found
+
+
 def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[str, Group]:
     """The groups of `records`, which are in order; every member is as if it were heard of now.
 
@@ -108,19 +124,12 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     counts: dict[str, TransactionsValue] = {}
     intents: defaultdict[str, dict[int, Intent]] = defaultdict(dict)
     retries: defaultdict[str, dict[str, Retry]] = defaultdict(dict)
-    unstable: defaultdict[str, dict[str, PendingValue]] = defaultdict(dict)
     newest = dict(records)
-    configs = {
-        key.group: value.configs
-        for key, value in newest.items()
-        if isinstance(key, SettingsKey) and isinstance(value, SettingsValue)
-    }
+    configs, unstable = _configs(newest), _unstable(newest)
     for key, value in newest.items():
+        if value is None or isinstance(key, SettingsKey | ProducerKey | PendingKey):
+            continue
         match key, value:
-            case (_, None) | (SettingsKey() | ProducerKey(), _):
-                pass
-            case PendingKey(group, name), PendingValue():
-                unstable[group][name] = value
             case GroupKey(group), GroupValue():
                 generations[group] = value
             case MemberKey(group, member), MemberValue():
@@ -153,7 +162,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             transactions=transaction_state.remember(counts.get(group), intents[group], retries[group]),
             classic=classic.get(group, ClassicGroup()),
             configs=configs.get(group, {}),
-            unstable=unstable[group],
+            unstable=unstable.get(group, {}),
         )
         for group in sorted(groups)
     }

@@ -23,7 +23,8 @@ NO_PRODUCER = -1
 class Begin:
     """A client begins with an id; it names the producer id and the epoch that it had, if any.
 
-    `was_open`: a transaction is open, which ends with it. `telling` are the groups of that one.
+    `was_open`: a transaction is open, which ends with it; None where one may be of which the coordinator does
+    not know, as it has taken over since. `telling` are the groups of that one.
     `new_producer_id` is for an id that needs one. `at_ms`: milliseconds since 1970.
     """
 
@@ -32,7 +33,7 @@ class Begin:
     at_ms: int
     producer_id: int = NO_PRODUCER
     epoch: int = NO_PRODUCER
-    was_open: bool = False
+    was_open: bool | None = False
     telling: tuple[str, ...] = ()
     principal: str = ""
 
@@ -73,16 +74,17 @@ def begun(name: str, before: ProducerValue | None, event: Begin) -> ProducerValu
             principal=event.principal,
         )
     if event.producer_id != NO_PRODUCER:
-        if (event.producer_id, event.epoch) == before.replaced and not event.was_open:
+        if (event.producer_id, event.epoch) == before.replaced and event.was_open is not True:
             return before
         check(name, before, event.producer_id, event.epoch)
     made = _moved_on(before, event.new_producer_id)
-    if event.was_open:
+    if event.was_open is not False:
         made = msgspec.structs.replace(made, number=before.number + 1, committed=False, telling=event.telling)
     return msgspec.structs.replace(
         made,
         timeout_ms=event.timeout_ms,
         by_end=False,
+        groups=(),
         sequences=(),
         changed_ms=event.at_ms,
         principal=event.principal,
@@ -139,8 +141,8 @@ def check(name: str, before: ProducerValue | None, producer_id: int, epoch: int)
         raise _unknown(name, producer_id)
     if epoch != before.epoch:
         raise StaleProducerEpoch(
-            f"the transactional id {name[:100]!r} has a producer of epoch {before.epoch}, not {epoch}; another "
-            "client has begun with the id, or a transaction took too long: begin again",
+            f"the transactional id {name[:100]!r} has a producer of epoch {before.epoch}, not {epoch}; "
+            "another client has begun with the id, or a transaction took too long: begin again",
             current=before.epoch,
         )
     return before

@@ -155,7 +155,7 @@ class TransactionCoordinator:
         return self._result(shard, group_id, number, request.key)
 
     def apply_durable(self, shard: Shard, group_id: str, number: int) -> PendingTransaction | None:
-        """Apply the transactions of a group up to `number`, which is durable; None once that one is applied."""
+        """Apply the transactions of a group up to `number`, which is durable; None if it is applied."""
         self._on_event("committed")
         self._apply_up_to(shard, group_id, number)
         group = self._groups.get(group_id)

@@ -19,7 +19,8 @@ import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
- * An application of Kafka Streams, at least once: {@code Streams count|windows|join BOOTSTRAP STATE memory|rocksdb}.
+ * An application of Kafka Streams: {@code Streams count|windows|join BOOTSTRAP STATE memory|rocksdb GUARANTEE}, with a
+ * guarantee by Kafka's name.
  *
  * <p>{@code count} counts the words of the topic lines into counts; {@code windows} counts those of each ten
  * seconds of lines into windows, once a window has closed; {@code join} puts the names of the table names to the
@@ -36,6 +37,7 @@ public class Streams {
         config.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
         config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
+        config.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, args[4]);
         config.put("consumer.session.timeout.ms", 6000);
         config.put("consumer.auto.offset.reset", "earliest");
         KafkaStreams streams = new KafkaStreams(topology(args[0], args[3].equals("memory")), config);

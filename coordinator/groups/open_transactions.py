@@ -1,4 +1,4 @@
-"""The transactions of Kafka's clients that are open, at the coordinator of their ids: what is staged for each.
+"""The open transactions of Kafka's clients, at the coordinator of their ids: what is staged for each.
 
 Nothing here is in the log: the staged files say it all, and are read when the partition is taken over
 (`remember`). No I/O.
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from log_tables.cluster.group_log import ProducerValue
-from log_tables.errors import InvalidTransactionState, LakelogError, SequenceGap
+from log_tables.errors import InvalidTransactionState, LakelogError, Retriable, SequenceGap
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.segments.producer_staging import ProducerFile, ProducerRun
 from log_tables.segments.staging import StagedFile, StagedRun
@@ -104,14 +104,16 @@ class OpenTransactions:
         transaction = self._open.get(name)
         if transaction is None or entry.number != transaction.number:
             return InvalidTransactionState(
-                f"transaction {entry.number} of the transactional id {name[:100]!r} has ended; begin another one"
+                f"transaction {entry.number} of the transactional id {name[:100]!r} has ended; begin another"
             )
         place, run = (entry.run.topic_id, entry.run.partition), entry.run
         expected = transaction.sequences.get(place, entry.sequence)
         if entry.sequence != expected:
             behind = (expected - entry.sequence) % SEQUENCE_MODULUS
-            if behind < SEQUENCE_MODULUS // 2:
+            if run.records <= behind < SEQUENCE_MODULUS // 2:
                 return None  # a repeat
+            if behind < run.records:
+                return Retriable(f"a part of what was sent for {entry.at} is a repeat; send it again")
             return SequenceGap(
                 f"sequence {entry.sequence} does not follow in {entry.at}: {expected} is next; send what is "
                 "missing first",

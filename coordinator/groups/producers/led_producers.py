@@ -1,0 +1,293 @@
+"""The transactional ids that this process coordinates: their requests, as events of a shard.
+
+The commit point is one append to the id's partition of `__consumer_offsets`. What comes after it is repeated
+until it succeeds, by the coordinator of that time (`ended_transactions`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from coordinator.groups.events import Transact
+from coordinator.groups.open_transactions import OpenTransaction
+from coordinator.groups.producers.ended_transactions import EndedTransactions
+from coordinator.groups.producers.producer_wire import (
+    AddOffsets,
+    AddPartitions,
+    Admit,
+    Answer,
+    AskOutcome,
+    Batch,
+    Done,
+    Ended,
+    EndTransaction,
+    Failure,
+    InitProducer,
+    Outcomes,
+    Producer,
+    Request,
+    Staged,
+    failure_of,
+)
+from coordinator.groups.shard import Shard
+from coordinator.groups.shards import Shards
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.producer_step import Begin, End, begun, check, ended, fenced
+from ingest.settings import Settings
+from log_tables.clock import Clock
+from log_tables.cluster.group_log import ProducerValue
+from log_tables.errors import InvalidTransactionState, InvalidTransactionTimeout, LakelogError
+from log_tables.partition.sequencer import brief_producer_id, kept_producer_id
+from log_tables.segments.staging import StagedFile
+
+SEQUENCES_KEPT = 1_000
+"""The partitions whose sequences an id keeps from one transaction to the next."""
+
+_log = logging.getLogger(__name__)
+
+
+class LedProducers:
+    """Used on the event loop. Its methods raise NotLeader, StoreUnavailable, OutcomeUnknown, Damaged."""
+
+    def __init__(self, shards: Shards, ends: EndedTransactions, settings: Settings, clock: Clock) -> None:
+        self._shards, self._ends, self._settings, self._clock = shards, ends, settings, clock
+        shards.on_load(self._recover)
+
+    async def act(self, shard: Shard, request: Request) -> Answer:
+        """The answer to a request for an id of `shard`. Raises what the request names."""
+        match request:
+            case InitProducer():
+                return await self._begin(shard, request)
+            case AddOffsets():
+                return await self._add_offsets(shard, request)
+            case EndTransaction():
+                return await self._end(shard, request)
+            case Staged():
+                return await self._note_staged(shard, request)
+            case _:
+                return self._answer(shard, request)
+
+    def _answer(self, shard: Shard, request: AddPartitions | Admit | AskOutcome) -> Answer:
+        match request:
+            case AddPartitions():
+                transaction = self._open(shard, request.id, request.producer_id, request.epoch)
+                transaction.partitions.update(request.partitions)
+                return Done()
+            case Admit():
+                return Outcomes(tuple(self._admitted(shard, each) for each in request.batches))
+            case AskOutcome():
+                return self._outcome(shard, request)
+
+    def abort_late(self, shard: Shard) -> None:
+        """Abort the transactions that take too long, and fence their producers. Raises NotLeader."""
+        now = self._clock.monotonic()
+        for name, transaction in shard.open.items():
+            value = shard.producers[name]
+            is_late = now >= transaction.began_s + value.timeout_ms / 1_000
+            if is_late and not self._ends.under_way(shard, name):
+                _log.warning("a transaction of the transactional id %.100r took too long: aborted", name)
+                new_id, telling = brief_producer_id(self._clock), self._telling(shard, name)
+                self._set(shard, name, fenced(value, new_id, self._clock.now_ms(), telling), ends=True)
+                shard.open.note(name)
+
+    def expire(self, shard: Shard) -> None:
+        """Forget the ids that nobody has used for long. Raises NotLeader."""
+        before_ms = self._clock.now_ms() - self._settings.transactional_id_expiration_ms
+        for name, value in [*shard.producers.items()]:
+            idle = shard.open.find(name) is None and not self._ends.under_way(shard, name)
+            if idle and value.changed_ms < before_ms:
+                shard.set_producer(name, None)
+                shard.open.forget(name)
+
+    async def _begin(self, shard: Shard, asked: InitProducer) -> Producer:
+        most = self._settings.transaction_max_timeout_ms
+        if not 0 < asked.timeout_ms <= most:
+            raise InvalidTransactionTimeout(
+                f"transaction.timeout.ms={asked.timeout_ms} of the id {asked.id[:100]!r}; use 1 to "
+                f"{most}, or raise transaction_max_timeout_ms"
+            )
+        await self._ends.wait(shard, asked.id)
+        self._ends.check(shard, asked.id)
+        event = Begin(
+            asked.timeout_ms,
+            brief_producer_id(self._clock),
+            self._clock.now_ms(),
+            asked.producer_id,
+            asked.epoch,
+            self._was_open(shard, asked.id),
+            self._telling(shard, asked.id),
+            asked.principal,
+        )
+        before = shard.producers.get(asked.id)
+        after = begun(asked.id, before, event)
+        if after is not before:
+            ends = before is not None and event.was_open is not False
+            self._set(shard, asked.id, after, ends=ends)
+        return await self._said(shard, asked.id, after)
+
+    async def _add_offsets(self, shard: Shard, asked: AddOffsets) -> Producer:
+        if asked.opens:
+            transaction = self._open(shard, asked.id, asked.producer_id, asked.epoch)
+        else:
+            value = check(asked.id, shard.producers.get(asked.id), asked.producer_id, asked.epoch)
+            found = shard.open.find(asked.id)
+            if found is None or asked.group not in found.groups:
+                raise InvalidTransactionState(
+                    f"the group {asked.group!r} is in no open transaction of the transactional id "
+                    f"{asked.id[:100]!r}; add its offsets first"
+                )
+            transaction = found
+        transaction.groups.add(asked.group)
+        value = shard.producers[asked.id]
+        if asked.group not in value.groups:
+            shard.set_producer(asked.id, _with_group(value, asked.group))
+        await shard.wait_durable(shard.ids)
+        return Producer(value.producer_id, value.epoch, transaction.number)
+
+    async def _end(self, shard: Shard, asked: EndTransaction) -> Producer:
+        if asked.commits:
+            await self._shards.refresh_topics()
+        await self._ends.wait(shard, asked.id)
+        before, transaction = shard.producers.get(asked.id), shard.open.find(asked.id)
+        ids = shard.group(shard.ids)
+        staged = _writable(transaction.staged(), ids) if transaction and asked.commits else ()
+        event = End(
+            asked.producer_id,
+            asked.epoch,
+            asked.commits,
+            brief_producer_id(self._clock),
+            self._clock.now_ms(),
+            asked.moves_on,
+            self._was_open(shard, asked.id),
+            self._telling(shard, asked.id),
+            _sequences(transaction),
+            ids.transactions.number + 1 if staged else 0,
+        )
+        after = ended(asked.id, before, event)
+        if after is not before:
+            self._ends.check(shard, asked.id)
+            self._set(shard, asked.id, after, staged, ends=True)
+        return await self._said(shard, asked.id, after)
+
+    async def _said(self, shard: Shard, name: str, value: ProducerValue) -> Producer:
+        """The answer that an id is `value`, once that is durable, and what has ended has taken effect."""
+        shard.open.note(name)
+        await shard.wait_durable(shard.ids)
+        await self._ends.wait(shard, name)
+        return Producer(value.producer_id, value.epoch)
+
+    def _set(
+        self,
+        shard: Shard,
+        name: str,
+        value: ProducerValue,
+        staged: tuple[StagedFile, ...] = (),
+        ends: bool = False,
+    ) -> None:
+        """Set the record of an id, with the commit of what is `staged`; if its transaction ends by that, have
+        it take effect.
+        """
+        event = None
+        if staged:
+            producer_id, now_ms = kept_producer_id(self._clock), self._clock.now_ms()
+            event = Transact(offsets={}, staged=staged, producer_id=producer_id, at_ms=now_ms)
+        shard.set_producer(name, value, event)
+        if ends:
+            self._ends.start(shard, name, value, shard.open.end(name, staged))
+
+    def _open(self, shard: Shard, name: str, producer_id: int, epoch: int) -> OpenTransaction:
+        """The open transaction of an id, which begins now if none is open."""
+        value = check(name, shard.producers.get(name), producer_id, epoch)
+        self._ends.check(shard, name)
+        return shard.open.begin(name, value, self._clock.monotonic())
+
+    def _admitted(self, shard: Shard, batch: Batch) -> int | Failure:
+        try:
+            if batch.opens:
+                transaction: OpenTransaction | None = self._open(
+                    shard, batch.id, batch.producer_id, batch.epoch
+                )
+            else:
+                check(batch.id, shard.producers.get(batch.id), batch.producer_id, batch.epoch)
+                transaction = shard.open.find(batch.id)
+            if shard.open.is_repeat(batch.id, batch.at, batch.sequence):
+                return 0
+            if transaction is None or (not batch.opens and batch.at not in transaction.partitions):
+                raise InvalidTransactionState(
+                    f"{batch.at} is in no open transaction of the transactional id {batch.id[:100]!r}; add "
+                    "it first, or abort the transaction"
+                )
+            return transaction.number
+        except LakelogError as error:
+            return failure_of(error)
+
+    async def _note_staged(self, shard: Shard, request: Staged) -> Outcomes:
+        """Note what is staged, if nobody has taken over before: whoever does later finds the file."""
+        await asyncio.to_thread(shard.refresh, True)
+        shard.check_leading()
+        file = request.file
+        errors = [shard.open.add(entry.id, file.path, entry) for entry in file.runs]
+        if not shard.open.uses(file.path):
+            self._ends.delete([file.path])
+        return Outcomes(tuple(0 if error is None else failure_of(error) for error in errors))
+
+    def _outcome(self, shard: Shard, asked: AskOutcome) -> Ended:
+        """A group asks for whose offsets nobody has told it the end of a transaction."""
+        value = shard.producers.get(asked.id)
+        if value is None or asked.number < value.number:
+            return Ended(False)
+        if asked.number == value.number:
+            return Ended(value.committed)
+        shard.open.begin(asked.id, value, self._clock.monotonic())  # which ends in time
+        return Ended(None)
+
+    def _was_open(self, shard: Shard, name: str) -> bool | None:
+        """Whether a transaction of an id is open; None if one may be that nothing was written in."""
+        if shard.open.find(name) is not None:
+            return True
+        return False if shard.open.knows(name) else None
+
+    def _telling(self, shard: Shard, name: str) -> tuple[str, ...]:
+        """The groups that hear of the end of a transaction: those that are in it. After a change of the
+        coordinator all that ever were in one of the id.
+        """
+        value, transaction = shard.producers.get(name), shard.open.find(name)
+        if value is None:
+            return ()
+        if shard.open.knows(name):
+            return tuple(sorted(transaction.groups)) if transaction else ()
+        return value.groups
+
+    def _recover(self, partition: int) -> None:
+        """Have what an earlier coordinator has committed take effect."""
+        shard = self._shards.get(partition)
+        if shard is None:
+            return
+        pending = shard.group(shard.ids).transactions.pending
+        for name, value in shard.producers.items():
+            if value.telling or value.intent in pending:
+                self._ends.start(shard, name, value)
+
+
+def _writable(staged: Iterable[StagedFile], ids: Group) -> tuple[StagedFile, ...]:
+    """`staged` without what was for topics that are gone."""
+    found = []
+    for file in staged:
+        known = [(run, ids.topics.get(run.topic)) for run in file.runs]
+        runs = tuple(run for run, topic in known if topic is not None and topic.topic_id == run.topic_id)
+        if runs:
+            found.append(StagedFile(file.path, runs))
+    return tuple(found)
+
+
+def _with_group(value: ProducerValue, group: str) -> ProducerValue:
+    return msgspec.structs.replace(value, groups=(*value.groups, group))
+
+
+def _sequences(transaction: OpenTransaction | None) -> tuple[tuple[str, int, int], ...]:
+    if transaction is None:
+        return ()
+    kept = [*transaction.sequences.items()][-SEQUENCES_KEPT:]
+    return tuple((topic_id, partition, sequence) for (topic_id, partition), sequence in kept)
