@@ -44,8 +44,8 @@ class OpenTransaction:
 
 
 class OpenTransactions:
-    """Those of one partition of `__consumer_offsets`, by transactional id; and how many runs of each staged
-    file are of use.
+    """The open transactions of one partition of `__consumer_offsets`, by transactional id; and how many runs
+    of each staged file are of use.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class EndedTransactions:
-    """Those of the transactional ids that this process coordinates. Used on the event loop."""
+    """Ended transactions of the ids that this process coordinates. Used on the event loop."""
 
     def __init__(
         self, store: Store, classic: ClassicCoordinator, transactions: TransactionCoordinator, clock: Clock

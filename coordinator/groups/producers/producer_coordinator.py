@@ -104,7 +104,7 @@ class ProducerCoordinator:
         return _producer(await self.ask(await self.partition_of(asked.id), asked))
 
     async def ask(self, partition: int, request: Request) -> Answer:
-        """What the leader of a partition of `__consumer_offsets` answers. Raises what it says."""
+        """The answer of the leader of a partition of `__consumer_offsets`. Raises the error that it says."""
         topic = await self.offsets.topic()
         if await self._leadership.should_lead(topic, partition):
             return await self._answered(partition, request)
