@@ -21,7 +21,7 @@ _Place = tuple[str, int]
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """Transaction `number` of an id. `began_s` is a time of the coordinator's monotonic clock.
+    """Transaction `number` of an id. `began_s` is a time by `Clock.boottime`.
 
     `partitions` may be written to; `runs` are staged, in the order in which they came; `sequences` come next.
     `groups` have offsets in it.

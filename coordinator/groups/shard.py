@@ -108,7 +108,7 @@ class Shard:
     def _read_staged(self, ids: Group | None) -> None:
         """Take up what is staged for the transactions of transactional ids, open and committed."""
         files = [*files_of(self._cluster.store, self.partition)]
-        unused = {*self.open.remember(files, self.producers, self._clock.monotonic())}
+        unused = {*self.open.remember(files, self.producers, self._clock.boottime())}
         for intent in ids.transactions.pending.values() if ids is not None else ():
             self.open.hold(intent.staged)
         # Others are on their way: their gateway has put them, and is about to say so.

@@ -82,15 +82,19 @@ class LedProducers:
 
     def abort_late(self, shard: Shard) -> None:
         """Abort the transactions that take too long, and fence their producers. Raises NotLeader."""
-        now = self._clock.monotonic()
-        for name, transaction in shard.open.items():
-            value = shard.producers[name]
-            is_late = now >= transaction.began_s + value.timeout_ms / 1_000
-            if is_late and not self._ends.under_way(shard, name):
-                _log.warning("a transaction of the transactional id %.100r took too long: aborted", name)
-                new_id, telling = brief_producer_id(self._clock), self._telling(shard, name)
-                self._set(shard, name, fenced(value, new_id, self._clock.now_ms(), telling), ends=True)
-                shard.open.note(name)
+        for name, _ in shard.open.items():
+            self._abort_if_late(shard, name)
+
+    def _abort_if_late(self, shard: Shard, name: str) -> None:
+        """A machine that sleeps counts: a vacuum may delete what a transaction of yesterday has staged."""
+        transaction, value = shard.open.find(name), shard.producers.get(name)
+        if transaction is None or value is None or self._ends.under_way(shard, name):
+            return
+        if self._clock.boottime() >= transaction.began_s + value.timeout_ms / 1_000:
+            _log.warning("a transaction of the transactional id %.100r took too long: aborted", name)
+            new_id, telling = brief_producer_id(self._clock), self._telling(shard, name)
+            self._set(shard, name, fenced(value, new_id, self._clock.now_ms(), telling), ends=True)
+            shard.open.note(name)
 
     def expire(self, shard: Shard) -> None:
         """Forget the ids that nobody has used for long. Raises NotLeader."""
@@ -150,6 +154,7 @@ class LedProducers:
         if asked.commits:
             await self._shards.refresh_topics()
         await self._ends.wait(shard, asked.id)
+        self._abort_if_late(shard, asked.id)
         before, transaction = shard.producers.get(asked.id), shard.open.find(asked.id)
         ids = shard.group(shard.ids)
         staged = _writable(transaction.staged(), ids) if transaction and asked.commits else ()
@@ -201,7 +206,7 @@ class LedProducers:
         """The open transaction of an id, which begins now if none is open."""
         value = check(name, shard.producers.get(name), producer_id, epoch)
         self._ends.check(shard, name)
-        return shard.open.begin(name, value, self._clock.monotonic())
+        return shard.open.begin(name, value, self._clock.boottime())
 
     def _admitted(self, shard: Shard, batch: Batch) -> int | Failure:
         try:
@@ -240,7 +245,7 @@ class LedProducers:
             return Ended(False)
         if asked.number == value.number:
             return Ended(value.committed)
-        shard.open.begin(asked.id, value, self._clock.monotonic())  # which ends in time
+        shard.open.begin(asked.id, value, self._clock.boottime())  # which ends in time
         return Ended(None)
 
     def _was_open(self, shard: Shard, name: str) -> bool | None:
