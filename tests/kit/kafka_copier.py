@@ -76,7 +76,7 @@ def _transact(
         producer.begin_transaction()
         for message in messages:
             value = ABORTED if aborts else message.value()
-            producer.produce(job.target, value, message.key(), partition=message.partition())
+            producer.produce(job.target, value, message.key(), partition=message.partition() or 0)
         if aborts:
             producer.flush(WAIT_S)
             producer.abort_transaction(WAIT_S)
@@ -108,13 +108,11 @@ def _go_back(consumer: Consumer, messages: list[Message]) -> None:
     """To what the group has committed: the same records come again."""
     assigned = consumer.assignment()
     committed = {(each.topic, each.partition): each.offset for each in consumer.committed(assigned, WAIT_S)}
-    first = {}
-    for message in messages:
-        first.setdefault((message.topic(), message.partition()), message.offset())
-    for at, offset in first.items():
-        if any((each.topic, each.partition) == at for each in assigned):
-            known = committed.get(at, -1)
-            consumer.seek(TopicPartition(*at, known if known >= 0 else min(offset, 0)))
+    read = {(message.topic(), message.partition()) for message in messages}
+    for each in assigned:
+        at = each.topic, each.partition
+        if at in read:
+            consumer.seek(TopicPartition(each.topic, each.partition, max(committed[at], 0)))
 
 
 if __name__ == "__main__":
