@@ -78,8 +78,8 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     """A new id; for a producer that has one and lost its place, the next epoch of that (KIP-98, KIP-360).
 
-    A client beyond the bound hears that it is to try later, which none of
-    them takes for a failure. No id is forgotten for another one.
+    A client beyond the bound hears that it is to try later, which none of them takes for a failure. No id is
+    forgotten for another one.
     """
     if request.transactional_id is not None:
         return await init_transactional_id(door, client, request, version)

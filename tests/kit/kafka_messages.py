@@ -23,6 +23,9 @@ MESSAGES: list[type[Message]] = [
 ]
 """Every request and response that is described, and that kafka-python has, too."""
 
+OF_CLIENTS = "v3_and_below_"
+"""Before the names of fields of AddPartitionsToTxn: newer versions are of brokers among themselves."""
+
 _WIDTHS = {"b": 8, "h": 16, "i": 32, "q": 64}
 _UINT16 = "H"
 
@@ -134,7 +137,8 @@ def _foreign(ours: Struct, theirs: Any, version: int) -> Any:
     for field in fields_of(type(ours)):
         value = getattr(ours, field.name)
         if field.versions.include(version) and not (field.tag is not None and value == field.default):
-            values[field.name] = _foreign_value(field, value, theirs.fields[field.name], version)
+            name = field.name if field.name in theirs.fields else f"{OF_CLIENTS}{field.name}"
+            values[name] = _foreign_value(field, value, theirs.fields[name], version)
     return theirs(version=version, **values)
 
 

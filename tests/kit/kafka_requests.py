@@ -11,6 +11,9 @@ TOPIC_FIELDS = frozenset(
     ("name", "topic", "topic_name", "resource_name", "topic_names", "subscribed_topic_names")
 )
 GROUP_FIELDS = frozenset(("group_id", "key", "coordinator_keys", "groups", "group_ids", "groups_names"))
+TRANSACTIONAL_ID = "hidden-id-1"
+"""In requests that are about a transaction; others are without one."""
+
 TOPIC_RESOURCE = 2
 """The type of a resource that is a topic, in requests about settings."""
 
@@ -81,7 +84,7 @@ def _filled(struct: type[Struct], topic: str, group: str) -> Any:
         if field.name in _OMITTED:
             continue
         if field.name == "transactional_id":
-            values[field.name] = None
+            values[field.name] = None if field.nullable else TRANSACTIONAL_ID
             continue
         value = _value(struct.__name__, field, topic, group)
         if value is not None:

@@ -181,11 +181,14 @@ def _ms(seconds: float) -> int:
     return min(max(1, round(seconds * 1_000)), 2**31 - 1)
 
 
+_ERROR_FIELDS = frozenset(("error_code", "partition_error_code"))
+
+
 def errors_in(answer: Struct) -> Iterator[str]:
     """Kafka's name of each error in `answer`, or the number of one that this door has no name for."""
     own, parts = _places(type(answer))
-    if own and answer.error_code:  # type: ignore[attr-defined]
-        yield _error_name(answer.error_code)  # type: ignore[attr-defined]
+    if own is not None and (code := getattr(answer, own)):
+        yield _error_name(code)
     for name in parts:
         found = getattr(answer, name)
         for part in found if isinstance(found, list) else [] if found is None else [found]:
@@ -193,11 +196,12 @@ def errors_in(answer: Struct) -> Iterator[str]:
 
 
 @cache
-def _places(struct: type[Struct]) -> tuple[bool, tuple[str, ...]]:
-    """Whether `struct` has an error of its own, and which of its fields have parts with errors."""
-    own, parts = False, []
+def _places(struct: type[Struct]) -> tuple[str | None, tuple[str, ...]]:
+    """The field of `struct` that is an error of its own, and those that have parts with errors."""
+    own, parts = None, []
     for field in fields_of(struct):
-        own |= field.name == "error_code"
+        if field.name in _ERROR_FIELDS:
+            own = field.name
         if not isinstance(field.element, str) and any(_places(field.element)):
             parts.append(field.name)
     return own, tuple(parts)

@@ -1,7 +1,6 @@
 """The members of groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-345, KIP-394).
 
-A request for a group that another gateway
-coordinates is forwarded, after its client was allowed it here.
+A request for a group that another gateway coordinates is forwarded, after its client was allowed it here.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,7 +32,7 @@ from log_tables.cluster.group_log import NAME_MAX_CHARS
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import InvalidArgument, LakelogError, MemberIdRequired
 
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Key types in FindCoordinator; others are of share groups."""
 
 NO_BROKER = -1
@@ -61,6 +60,8 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     """The gateway that coordinates each group, or will."""
     keys = [*dict.fromkeys(request.coordinator_keys)] if version >= 4 else [request.key]
+    if request.key_type == SHARE and keys:
+        door.warn(client, "share groups", keys[0])
     found = [
         await _coordinator(door, client, key, request.key_type)
         async for key in door.here.loop_share.each(keys)

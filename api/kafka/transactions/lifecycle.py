@@ -26,8 +26,10 @@ from api.kafka.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from api.kafka.protocol.notation import has_more
 from coordinator.groups.classic.events import CommitOffsets
 from coordinator.groups.events import OffsetAndMetadata
+from coordinator.groups.group_wire import Refused
 from coordinator.groups.producers.producer_wire import (
     AddOffsets,
     AddPartitions,
@@ -36,6 +38,7 @@ from coordinator.groups.producers.producer_wire import (
 )
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import AuthorizationFailed, LakelogError, UnknownPartition
+from log_tables.limits import KAFKA_INLINE_ELEMENTS
 from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 FENCED_SINCE_INIT = 4
@@ -152,9 +155,36 @@ async def add_offsets_to_txn(
 async def txn_offset_commit(
     door: Door, client: Client, request: TxnOffsetCommitRequest, version: int
 ) -> TxnOffsetCommitResponse:
-    """Each partition has a code of its own."""
+    """Each partition has a code of its own. A client that may not read the group learns of no topic."""
+    share, is_wide = door.here.loop_share, has_more(request, KAFKA_INLINE_ELEMENTS)
+    others = _refusal(client, request)
     codes: dict[TopicPartition, ErrorCode] = {}
+    if others is ErrorCode.NONE:
+        offsets, codes = await share.maybe_in_thread(is_wide, lambda: _offsets(client, request))
+        try:
+            refused = await _pend(door, client, request, offsets, version)
+        except LakelogError as error:
+            others = transaction_error_code(error)
+        else:
+            codes |= await share.maybe_in_thread(
+                is_wide, lambda: {at: error_code(error) for at, error in refused.items()}
+            )
+    return await share.maybe_in_thread(is_wide, lambda: _pended(request, codes, others))
+
+
+def _refusal(client: Client, request: TxnOffsetCommitRequest) -> ErrorCode:
+    if not client.caller.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    may = client.caller.may(Operation.READ, ResourceType.GROUP, request.group_id)
+    return ErrorCode.NONE if may else ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def _offsets(
+    client: Client, request: TxnOffsetCommitRequest
+) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, ErrorCode]]:
+    """The offsets that are to be committed, and the codes of those that may not."""
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    codes: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
         may = client.caller.may(Operation.READ, ResourceType.TOPIC, topic.name)
         for each in topic.partitions:
@@ -165,14 +195,13 @@ async def txn_offset_commit(
                 )
             else:
                 codes[at] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    try:
-        client.caller.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        if client.caller.may(Operation.READ, ResourceType.GROUP, request.group_id):
-            codes |= await _pend(door, client, request, offsets, version)
-        else:
-            codes |= dict.fromkeys(offsets, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    except LakelogError as error:
-        codes |= dict.fromkeys(offsets, transaction_error_code(error))
+    return offsets, codes
+
+
+def _pended(
+    request: TxnOffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode], others: ErrorCode
+) -> TxnOffsetCommitResponse:
+    """The answer with the `codes` of partitions; `others` have that one."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -180,9 +209,7 @@ async def txn_offset_commit(
                 partitions=[
                     TxnOffsetCommitResponsePartition(
                         partition_index=each.partition_index,
-                        error_code=codes.get(
-                            TopicPartition(topic.name, each.partition_index), ErrorCode.NONE
-                        ),
+                        error_code=codes.get(TopicPartition(topic.name, each.partition_index), others),
                     )
                     for each in topic.partitions
                 ],
@@ -198,7 +225,7 @@ async def _pend(
     request: TxnOffsetCommitRequest,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     version: int,
-) -> dict[TopicPartition, ErrorCode]:
+) -> Refused:
     commit = CommitOffsets(
         offsets=offsets,
         at_ms=door.here.clock.now_ms(),
@@ -209,8 +236,7 @@ async def _pend(
     )
     place = request.transactional_id, request.producer_id, request.producer_epoch
     asked = AddOffsets(*place, request.group_id, opens=version >= IMPLICIT_OFFSETS_SINCE)
-    refused = await door.here.producers.commit_offsets(asked, commit)
-    return {at: error_code(error) for at, error in refused.items()}
+    return await door.here.producers.commit_offsets(asked, commit)
 
 
 async def end_txn(door: Door, client: Client, request: EndTxnRequest, version: int) -> EndTxnResponse:

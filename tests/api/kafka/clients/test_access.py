@@ -28,17 +28,23 @@ from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from tests.kit.audits import wait_for_audit
 from tests.kit.kafka import KafkaGateway, kafka_gateway
 from tests.kit.kafka_asking import Asker, asker
-from tests.kit.kafka_requests import VERSIONS, request_of
+from tests.kit.kafka_requests import TRANSACTIONAL_ID, VERSIONS, request_of
 from tests.kit.secured import Secured, acl, bearer
 
 REFUSALS = {
     ResourceType.TOPIC: "TOPIC_AUTHORIZATION_FAILED",
     ResourceType.GROUP: "GROUP_AUTHORIZATION_FAILED",
     ResourceType.CLUSTER: "CLUSTER_AUTHORIZATION_FAILED",
+    ResourceType.TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 }
 PUBLIC = {API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE}
 OFFERED = sorted({PRODUCE, *HANDLERS} - PUBLIC)
 TOPIC, MISSING, GROUP = "secret-1", "absent-1", "hidden-1"
+ABOUT = {
+    ResourceType.GROUP: GROUP,
+    ResourceType.CLUSTER: CLUSTER_NAME,
+    ResourceType.TRANSACTIONAL_ID: TRANSACTIONAL_ID,
+}
 SEEN = "Metadata-1"
 
 
@@ -69,7 +75,7 @@ def keys(secured: Secured) -> dict[str, str]:
         name = named(api_key)
         made[name] = secured.key(f"User:{name}")
         for operation, kind in RULES[api_key].needs:
-            about = {ResourceType.TOPIC: f"{name}-*", ResourceType.GROUP: GROUP}.get(kind, CLUSTER_NAME)
+            about = {**ABOUT, ResourceType.TOPIC: f"{name}-*"}[kind]
             secured.allow(acl(f"User:{name}", operation, kind, about))
     return made
 

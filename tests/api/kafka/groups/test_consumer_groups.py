@@ -296,16 +296,13 @@ def test_offsets_are_for_members_with_their_epoch(asking: Asker, group: str) -> 
     assert commit(asking, group, "", -1) == ErrorCode.NONE
 
 
-def test_the_feature_is_finalized(asking: Asker) -> None:
-    """Java's clients look whether the group protocol is there."""
+def test_features_are_finalized(asking: Asker) -> None:
+    """Java's clients look whether the group protocol is there, and how transactions are (KIP-890)."""
     answer = asking.ask(ApiVersionsRequest(), 4)
-    (feature,) = answer.finalized_features
-    assert (feature.name, feature.max_version_level, answer.finalized_features_epoch) == (
-        "group.version",
-        1,
-        0,
-    )
-    assert [each.max_version for each in answer.supported_features] == [1]
+    levels = {"group.version": 1, "transaction.version": 2}
+    assert {each.name: each.max_version_level for each in answer.finalized_features} == levels
+    assert {each.name: each.max_version for each in answer.supported_features} == levels
+    assert answer.finalized_features_epoch == 0
 
 
 def alter(asking: Asker, group: str, name: str, value: str | None, operation: int = SET) -> int:

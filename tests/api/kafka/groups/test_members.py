@@ -119,8 +119,9 @@ def test_the_coordinator_is_found(kafka: KafkaGateway, asking: Asker) -> None:
         assert [(one.error_code, one.node_id, one.port) for one in each] == [
             (ErrorCode.NONE, 1, kafka.port)
         ] * (2 if version >= 4 else 1)
-    (none,) = asking.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])).coordinators
-    assert none.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    for kind, code in ((1, ErrorCode.NONE), (2, ErrorCode.INVALID_REQUEST)):
+        (found,) = asking.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=["t"])).coordinators
+        assert found.error_code == code
 
 
 def test_groups_are_listed_described_and_deleted(asking: Asker) -> None:
@@ -191,12 +192,12 @@ def test_a_client_makes_no_lines_of_its_own_in_the_log(
 def test_what_is_not_offered_makes_one_line_however_often_it_is_asked_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keys = [f"tx-{number}" for number in range(100)]
+    keys = [f"group:topic:{number}" for number in range(100)]
     with kafka_served(tmp_path) as here, asker(here.port) as asking:
         for _ in range(2):
-            asking.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=keys))
+            asking.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=keys))
     (line,) = [each.getMessage() for each in caplog.records if "asks for" in each.getMessage()]
-    assert "transactions, by transactional.id ('tx-0')" in line
+    assert "share groups ('group:topic:0')" in line
 
 
 def test_an_address_is_warned_of_again_after_a_minute() -> None:
