@@ -1,0 +1,1 @@
+"""Groups over Kafka's protocol."""
