@@ -21,6 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from coordinator.groups.producers.producer_view import OpenFigures
 from ingest.commit_budget import CommitBudget
 from ingest.merge_debt import MergeDebt
 from log_tables.cluster.topic import is_internal
@@ -111,6 +112,8 @@ class Metrics:
             "repeated": counter("transactions_repeated", "Requests that a retry key told for repeats.", []),
             "dropped": counter("transactions_dropped_parts", "Parts whose topic was deleted before.", []),
             "lost": counter("transactions_lost_parts", "Parts that cannot be applied: see the log.", []),
+            "aborted": counter("transactions_aborted", "Transactions of Kafka's clients aborted.", []),
+            "timed out": counter("transactions_timed_out", "Those that took too long among them.", []),
         }
         self._kafka_requests = Histogram(
             "lakelog_kafka_request_seconds",
@@ -170,7 +173,7 @@ class Metrics:
         self._forwarded.inc()
 
     def transaction(self, what: str) -> None:
-        """One was committed, applied or repeated, or a part of one was dropped or is lost."""
+        """One was committed, applied, repeated or aborted, or a part of one was dropped or is lost."""
         self._transactions[what].inc()
 
     def request_failed(self, error_code: int) -> None:
@@ -230,6 +233,10 @@ class Metrics:
             "lakelog_brokers", "Gateways on this root that give signs of life.", registry=self.registry
         )
         gauge.set_function(living)
+
+    def watch_transactions(self, figures: Callable[[], OpenFigures]) -> None:
+        """Report the open transactions of Kafka's clients, asked whenever the metrics are read."""
+        self.registry.register(_OpenTransactions(figures))
 
     def watch_authentications(self, counts: Callable[[], Mapping[str, int]]) -> None:
         """Report how often a credential was right, by method, asked whenever the metrics are read."""
@@ -310,6 +317,31 @@ class _Debt(Collector):
 def _unmerged() -> GaugeMetricFamily:
     text = "Segments that merges would remove, in the worst partition of the topic that is led here."
     return GaugeMetricFamily("lakelog_unmerged_segments", text, labels=["topic"])
+
+
+class _OpenTransactions(Collector):
+    def __init__(self, figures: Callable[[], OpenFigures]) -> None:
+        self._figures = figures
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return _open_transactions(OpenFigures(0, 0.0, 0))
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        return _open_transactions(self._figures())
+
+
+def _open_transactions(found: OpenFigures) -> list[GaugeMetricFamily]:
+    return [
+        GaugeMetricFamily(
+            "lakelog_open_transactions", "Open transactions that are coordinated here.", found.transactions
+        ),
+        GaugeMetricFamily(
+            "lakelog_open_transaction_age_seconds", "The age of the oldest of them.", found.oldest_s
+        ),
+        GaugeMetricFamily(
+            "lakelog_open_transactions_bytes", "Bytes that are staged for them.", found.size_bytes
+        ),
+    ]
 
 
 class _Authentications(Collector):

@@ -49,6 +49,11 @@ from api.kafka.topics.metadata import describe_cluster, metadata
 from api.kafka.topics.replicas import describe_quorum, elect_leaders, list_partition_reassignments
 from api.kafka.topics.topic_admin import create_partitions, create_topics, delete_topics
 from api.kafka.topics.topic_partitions import delete_records, describe_log_dirs, describe_topic_partitions
+from api.kafka.transactions.admin import (
+    describe_producers,
+    describe_transactions,
+    list_transactions,
+)
 from api.kafka.transactions.lifecycle import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -266,6 +271,12 @@ _OFFERED: Mapping[int, tuple[Handler, Rule]] = {
     apis.ALTER_USER_SCRAM_CREDENTIALS: (alter_user_scram_credentials, Rule(_cluster(Operation.ALTER))),
     apis.DESCRIBE_QUORUM: (describe_quorum, Rule(_cluster(Operation.DESCRIBE))),
     apis.DESCRIBE_CLUSTER: (describe_cluster, Rule()),  # the gateways, which Metadata has, too
+    apis.DESCRIBE_PRODUCERS: (describe_producers, Rule(_topic(Operation.READ))),
+    apis.DESCRIBE_TRANSACTIONS: (
+        describe_transactions,
+        Rule(((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),), (ResourceType.TOPIC,)),
+    ),
+    apis.LIST_TRANSACTIONS: (list_transactions, Rule(listed=(ResourceType.TRANSACTIONAL_ID,))),
     apis.CONSUMER_GROUP_HEARTBEAT: (
         consumer_group_heartbeat,
         Rule((*_group(Operation.READ), *_topic(Operation.DESCRIBE)), is_counted=False),

@@ -196,6 +196,7 @@ def create_app(gateway: Gateway) -> FastAPI:
     authenticator = gateway.access.authenticator
     if authenticator is not None:
         gateway.metrics.watch_authentications(lambda: authenticator.counts)
+    gateway.metrics.watch_transactions(gateway.producers.open_figures)
     gateway.metrics.watch_brokers(lambda: len(gateway.brokers.living()))
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
     gateway.metrics.watch_schemas(gateway.cluster.schema_sources.counts)

@@ -397,7 +397,7 @@ def gateway_of(
     coordinator = GroupCoordinator(cluster, shards, consumers, transactions, wide_change, clock)
     classic = ClassicCoordinator(shards, leadership, peers, coordinator, consumers, wide_change, clock)
     ends = EndedTransactions(cluster.store, classic, transactions, clock)
-    led = LedProducers(shards.shards, ends, settings, clock)
+    led = LedProducers(shards.shards, ends, settings, clock, metrics.transaction)
     producers = ProducerCoordinator(shards.shards, leadership, peers, classic, led)
     return Gateway(
         cluster,

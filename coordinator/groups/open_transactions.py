@@ -56,9 +56,9 @@ class OpenTransactions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def names(self) -> list[str]:
-        """The ids with an open transaction."""
-        return [*self._open]
+    def items(self) -> list[tuple[str, OpenTransaction]]:
+        """The open transactions, by id."""
+        return [*self._open.items()]
 
     def find(self, name: str) -> OpenTransaction | None:
         """The open transaction of an id."""

@@ -181,6 +181,15 @@ class Txns(Mapping[str, Txn]):
         """The ids of all producers that the log knows."""
         return {*(self._columns.codes >> np.uint64(1)).tolist(), *(code >> 1 for code in self._recent)}
 
+    def producers(self) -> Iterator[tuple[int, ProducerState, int]]:
+        """The id and the state of each producer that is forgotten in time, and when it was heard of last, in
+        milliseconds since 1970.
+        """
+        for producer_id in sorted(self.producer_ids()):
+            state, sequence = self.producer(producer_id), self._at(2 * producer_id)
+            if state is not None and sequence is not None and sequence[1] is not None:
+                yield producer_id, state, sequence[1]
+
     def _at(self, code: int) -> tuple[int, int | None] | None:
         """The version and the time of a producer's txn."""
         recent = self._recent.get(code)

@@ -39,6 +39,7 @@ FIRES: dict[str, Series] = {
         f"lakelog_transactions_committed_total{{{ON}}}": "0+1x120",
         f"lakelog_transactions_applied_total{{{ON}}}": "0x120",
     },
+    "LakelogTransactionOpen": {f"lakelog_open_transaction_age_seconds{{{ON}}}": "0+60x120"},
     "LakelogServerErrors": {f'lakelog_request_errors_total{{error_code="50301",{ON}}}': "0+60x120"},
     "LakelogRefusesLoad": {f'lakelog_request_errors_total{{error_code="42901",{ON}}}': "0+120x120"},
     "LakelogBufferFull": {
@@ -101,6 +102,7 @@ QUIET: dict[str, Series] = {
         f'lakelog_topic_table_lag_seconds{{topic="t",{ON}}}': "30x120",
         f"lakelog_transactions_committed_total{{{ON}}}": "0+100x120",
         f"lakelog_transactions_applied_total{{{ON}}}": "0+99x120",
+        f"lakelog_open_transaction_age_seconds{{{ON}}}": "600x120",
     },
     "values name schemas that nobody knows": {
         f'lakelog_schema_lookups_total{{outcome="unknown",source="s",{ON}}}': "0+60x120",

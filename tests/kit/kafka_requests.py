@@ -47,6 +47,7 @@ _VALUES: dict[str, Any] = {
     "salt": bytes(16),
     "salted_password": bytes(32),
     "mechanism": 1,
+    "transactional_ids": TRANSACTIONAL_ID,
 }
 """By the name of a field, unless its default does."""
 

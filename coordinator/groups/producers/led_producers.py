@@ -6,13 +6,14 @@ until it succeeds, by the coordinator of that time (`ended_transactions`).
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from coordinator.groups.events import Transact
 from coordinator.groups.open_transactions import OpenTransaction
 from coordinator.groups.producers.ended_transactions import EndedTransactions
+from coordinator.groups.producers.producer_view import ProducerView
 from coordinator.groups.producers.producer_wire import (
     AddOffsets,
     AddPartitions,
@@ -20,6 +21,8 @@ from coordinator.groups.producers.producer_wire import (
     Answer,
     AskOutcome,
     Batch,
+    Describe,
+    Descriptions,
     Done,
     Ended,
     EndTransaction,
@@ -51,8 +54,17 @@ _log = logging.getLogger(__name__)
 class LedProducers:
     """Used on the event loop. Its methods raise NotLeader, StoreUnavailable, OutcomeUnknown, Damaged."""
 
-    def __init__(self, shards: Shards, ends: EndedTransactions, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        ends: EndedTransactions,
+        settings: Settings,
+        clock: Clock,
+        on_event: Callable[[str], object],
+    ) -> None:
+        """`on_event` hears "aborted" of each transaction that is, and "timed out" if it took too long."""
         self._shards, self._ends, self._settings, self._clock = shards, ends, settings, clock
+        self._on_event, self.view = on_event, ProducerView(shards, ends, clock)
         shards.on_load(self._recover)
 
     async def act(self, shard: Shard, request: Request) -> Answer:
@@ -69,7 +81,7 @@ class LedProducers:
             case _:
                 return self._answer(shard, request)
 
-    def _answer(self, shard: Shard, request: AddPartitions | Admit | AskOutcome) -> Answer:
+    def _answer(self, shard: Shard, request: AddPartitions | Admit | AskOutcome | Describe) -> Answer:
         match request:
             case AddPartitions():
                 transaction = self._open(shard, request.id, request.producer_id, request.epoch)
@@ -79,10 +91,14 @@ class LedProducers:
                 return Outcomes(tuple(self._admitted(shard, each) for each in request.batches))
             case AskOutcome():
                 return self._outcome(shard, request)
+            case Describe(ids):
+                names = [name for name, _ in shard.open.items()] if ids is None else ids
+                found = (self.view.describe(shard, name) for name in names)
+                return Descriptions(tuple(each for each in found if each is not None))
 
     def abort_late(self, shard: Shard) -> None:
         """Abort the transactions that take too long, and fence their producers. Raises NotLeader."""
-        for name in shard.open.names():
+        for name, _ in shard.open.items():
             self._abort_if_late(shard, name)
 
     def _abort_if_late(self, shard: Shard, name: str) -> None:
@@ -95,6 +111,7 @@ class LedProducers:
             new_id, telling = brief_producer_id(self._clock), self._telling(shard, name)
             self._set(shard, name, fenced(value, new_id, self._clock.now_ms(), telling), ends=True)
             shard.open.note(name)
+            self._on_event("timed out")
 
     def expire(self, shard: Shard) -> None:
         """Forget the ids that nobody has used for long. Raises NotLeader."""
@@ -199,6 +216,8 @@ class LedProducers:
             producer_id, now_ms = kept_producer_id(self._clock), self._clock.now_ms()
             event = Transact(offsets={}, staged=staged, producer_id=producer_id, at_ms=now_ms)
         shard.set_producer(name, value, event)
+        if ends and not value.committed and shard.open.find(name) is not None:
+            self._on_event("aborted")
         if ends:
             self._ends.start(shard, name, value, shard.open.end(name, staged))
 

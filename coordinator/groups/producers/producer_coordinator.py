@@ -3,6 +3,11 @@
 A request goes to the leader of the id's partition of `__consumer_offsets` (`led_producers`).
 """
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
 from coordinator.groups.classic.events import CommitOffsets, PendOffsets
@@ -10,14 +15,18 @@ from coordinator.groups.classic_coordinator import ClassicCoordinator
 from coordinator.groups.group_wire import Refused
 from coordinator.groups.offsets_topic import OffsetsTopic
 from coordinator.groups.producers.led_producers import LedProducers
+from coordinator.groups.producers.producer_view import OpenFigures
 from coordinator.groups.producers.producer_wire import (
     AddOffsets,
     AddPartitions,
     Answer,
+    Describe,
+    Descriptions,
     EndTransaction,
     Failed,
     InitProducer,
     Producer,
+    ProducerDescription,
     Request,
     decode_answer,
     decode_request,
@@ -103,6 +112,34 @@ class ProducerCoordinator:
         """
         return _producer(await self.ask(await self.partition_of(asked.id), asked))
 
+    async def describe(self, name: str) -> ProducerDescription | None:
+        """An id as its coordinator has it; None if there is none. Raises InvalidArgument."""
+        found = _descriptions(await self.ask(await self.partition_of(name), Describe((name,))))
+        return found[0] if found else None
+
+    async def open_transactions(self) -> list[ProducerDescription]:
+        """The ids of all gateways that have an open transaction, the oldest first."""
+        if not await self.offsets.exists():
+            return []
+        partitions = range((await self.offsets.topic()).partition_count)
+        answers = await asyncio.gather(*(self.ask(partition, Describe(None)) for partition in partitions))
+        found = [each for answer in answers for each in _descriptions(answer)]
+        return sorted(found, key=lambda each: each.began_ms)
+
+    def open_figures(self) -> OpenFigures:
+        """Those of the open transactions whose ids this gateway coordinates."""
+        return self._led.view.open_figures()
+
+    async def coordinated_here(self) -> Iterator[ProducerDescription]:
+        """The ids that this gateway coordinates, or will on their next request."""
+        if not await self.offsets.exists():
+            return iter(())
+        shards = []
+        for partition in self._leadership.led_here(await self.offsets.topic(), 0):
+            with suppress(NotLeader):  # another gateway says it
+                shards.append(await self._shards.shard(partition))
+        return chain.from_iterable(map(self._led.view.each_of, shards))
+
     async def ask(self, partition: int, request: Request) -> Answer:
         """The answer of the leader of a partition of `__consumer_offsets`. Raises the error that it says."""
         topic = await self.offsets.topic()
@@ -127,6 +164,11 @@ class ProducerCoordinator:
             return await self._led.act(await self._shards.shard(partition), request)
         except NotLeader:
             return await self._led.act(await self._shards.shard(partition), request)
+
+
+def _descriptions(answer: Answer) -> tuple[ProducerDescription, ...]:
+    assert isinstance(answer, Descriptions)
+    return answer.each
 
 
 def _producer(answer: Answer) -> Producer:

@@ -4,7 +4,7 @@ import msgspec
 
 from log_tables.errors import Detail, InvalidArgument, LakelogError, OutcomeUnknown, error_named
 from log_tables.segments.producer_staging import ProducerFile
-from log_tables.topic_partition import TopicIdPartition
+from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 
 class _Request(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -86,7 +86,15 @@ class AskOutcome(_Request, frozen=True):
     number: int
 
 
-Request = InitProducer | AddPartitions | AddOffsets | EndTransaction | Admit | Staged | AskOutcome
+class Describe(_Request, frozen=True):
+    """How are these ids, or all that have an open transaction? The answer is Descriptions, without those that
+    nobody knows.
+    """
+
+    ids: tuple[str, ...] | None
+
+
+Request = InitProducer | AddPartitions | AddOffsets | EndTransaction | Admit | Staged | AskOutcome | Describe
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
@@ -135,7 +143,31 @@ class Ended(_Answer, frozen=True):
     committed: bool | None
 
 
-Answer = Failed | Done | Producer | Outcomes | Ended
+class ProducerDescription(msgspec.Struct, frozen=True, array_like=True):
+    """A transactional id: its producer, the state of its newest transaction by Kafka's name, and of one that
+    is open when it began (milliseconds since 1970), what it writes to, the groups with offsets in it, and
+    the bytes that are staged for it.
+    """
+
+    id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    principal: str
+    state: str
+    began_ms: int = -1
+    partitions: tuple[TopicPartition, ...] = ()
+    groups: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
+class Descriptions(_Answer, frozen=True):
+    """Ids as their coordinator has them."""
+
+    each: tuple[ProducerDescription, ...]
+
+
+Answer = Failed | Done | Producer | Outcomes | Ended | Descriptions
 
 
 class _Body(msgspec.Struct, frozen=True, array_like=True):

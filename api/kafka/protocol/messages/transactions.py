@@ -122,3 +122,101 @@ class TxnOffsetCommitResponse(Message):
 
     throttle_time_ms: Int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = []
+
+
+class DescribeProducersTopicRequest(Struct):
+    name: str = ""
+    partition_indexes: list[Int32] = []
+
+
+class DescribeProducersRequest(Message):
+    versions = Versions(0, 0)
+    first_flexible = 0
+
+    topics: list[DescribeProducersTopicRequest] = []
+
+
+class ProducerState(Struct):
+    producer_id: Int64 = 0
+    producer_epoch: Int32 = 0
+    last_sequence: Int32 = -1
+    last_timestamp: Int64 = -1
+    coordinator_epoch: Int32 = 0
+    current_txn_start_offset: Int64 = -1
+
+
+class DescribeProducersPartitionResponse(Struct):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    error_message: str | None = None
+    active_producers: list[ProducerState] = []
+
+
+class DescribeProducersTopicResponse(Struct):
+    name: str = ""
+    partitions: list[DescribeProducersPartitionResponse] = []
+
+
+class DescribeProducersResponse(Message):
+    versions = Versions(0, 0)
+    first_flexible = 0
+
+    throttle_time_ms: Int32 = 0
+    topics: list[DescribeProducersTopicResponse] = []
+
+
+class DescribeTransactionsRequest(Message):
+    versions = Versions(0, 0)
+    first_flexible = 0
+
+    transactional_ids: list[str] = []
+
+
+class TransactionTopicData(Struct):
+    topic: str = ""
+    partitions: list[Int32] = []
+
+
+class DescribedTransactionState(Struct):
+    error_code: Int16 = 0
+    transactional_id: str = ""
+    transaction_state: str = ""
+    transaction_timeout_ms: Int32 = 0
+    transaction_start_time_ms: Int64 = 0
+    producer_id: Int64 = 0
+    producer_epoch: Int16 = 0
+    topics: list[TransactionTopicData] = []
+
+
+class DescribeTransactionsResponse(Message):
+    versions = Versions(0, 0)
+    first_flexible = 0
+
+    throttle_time_ms: Int32 = 0
+    transaction_states: list[DescribedTransactionState] = []
+
+
+class ListTransactionsRequest(Message):
+    versions = Versions(0, 2)
+    first_flexible = 0
+
+    state_filters: list[str] = []
+    producer_id_filters: list[Int64] = []
+    duration_filter: Annotated[Int64, Versions(1)] = -1
+    transactional_id_pattern: Annotated[str | None, Versions(2)] = None
+
+
+class ListedTransactionState(Struct):
+    transactional_id: str = ""
+    producer_id: Int64 = 0
+    transaction_state: str = ""
+
+
+class ListTransactionsResponse(Message):
+    versions = Versions(0, 2)
+    first_flexible = 0
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    unknown_state_filters: list[str] = []
+    transaction_states: list[ListedTransactionState] = []

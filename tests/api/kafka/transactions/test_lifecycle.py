@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -13,17 +13,9 @@ from api.kafka.protocol.messages.offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from api.kafka.protocol.messages.produce import (
-    InitProducerIdRequest,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
+from api.kafka.protocol.messages.produce import InitProducerIdRequest
 from api.kafka.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    EndTxnRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -32,56 +24,14 @@ from log_tables.cluster.acl import Operation, ResourceType
 from tests.kit.kafka import KafkaGateway, kafka_gateway, read_all
 from tests.kit.kafka_asking import Asker, asker
 from tests.kit.kafka_groups import unique
-from tests.kit.record_batches import Sent, kafka_python_batch
+from tests.kit.kafka_transactions import TIMEOUT_MS, Held, add, begin, end, produce
 from tests.kit.secured import Secured, acl
 from tests.kit.support import WAIT_S
 
-TIMEOUT_MS = 60_000
 LONGEST_MS = 900_000
 
 V1_PRODUCE, V2_PRODUCE = 11, 12
 """The newest version before KIP-890, and the one with it."""
-
-
-class Held(NamedTuple):
-    """A producer, as InitProducerId gives it."""
-
-    id: str
-    producer_id: int
-    epoch: int
-
-    @property
-    def place(self) -> dict[str, Any]:
-        return {"transactional_id": self.id, "producer_id": self.producer_id, "producer_epoch": self.epoch}
-
-
-def begin(asking: Asker, name: str) -> Held:
-    answer = asking.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=TIMEOUT_MS), 4)
-    assert answer.error_code == ErrorCode.NONE
-    return Held(name, answer.producer_id, answer.producer_epoch)
-
-
-def produce(asking: Asker, held: Held, topic: str, value: bytes, sequence: int = 0, version: int = 12) -> Any:
-    """The answer of the only partition."""
-    stamp = True, held.producer_id, held.epoch, sequence
-    part = PartitionProduceData(index=0, records=kafka_python_batch([Sent(None, value, 1)], stamp=stamp))
-    topics = [TopicProduceData(name=topic, partition_data=[part])]
-    asked = ProduceRequest(transactional_id=held.id, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topics)
-    return asking.ask(asked, version).responses[0].partition_responses[0]
-
-
-def add(asking: Asker, held: Held, version: int = 3, **topics: list[int]) -> dict[str, list[int]]:
-    """The codes of the partitions of each topic."""
-    asked = [AddPartitionsToTxnTopic(name=name, partitions=some) for name, some in topics.items()]
-    answer = asking.ask(AddPartitionsToTxnRequest(**held.place, topics=asked), version)
-    return {
-        each.name: [part.partition_error_code for part in each.results_by_partition]
-        for each in answer.results_by_topic_v3_and_below
-    }
-
-
-def end(asking: Asker, held: Held, version: int, commits: bool = True) -> Any:
-    return asking.ask(EndTxnRequest(**held.place, committed=commits), version)
 
 
 def pend(asking: Asker, held: Held, group: str, topic: str, offset: int, version: int = 3) -> int:
@@ -150,7 +100,7 @@ def test_partitions_are_added_before_and_the_epoch_stays(kafka: KafkaGateway, as
     topic = kafka.create_topic(unique("t"))
     held = begin(asking, unique("tx"))
     assert produce(asking, held, topic, b"x", version=V1_PRODUCE).error_code == ErrorCode.INVALID_TXN_STATE
-    assert add(asking, held, **{topic: [0]}) == {topic: [0]}
+    assert add(asking, held, {topic: [0]}) == {topic: [0]}
     answer = produce(asking, held, topic, b"x", version=V1_PRODUCE)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, -1)
     for _ in range(2):  # a repeat changes nothing
@@ -176,12 +126,12 @@ def test_partitions_add_themselves_and_the_epoch_moves_on(kafka: KafkaGateway, a
 def test_all_partitions_are_added_or_none(kafka: KafkaGateway, asking: Asker) -> None:
     topic, none = kafka.create_topic(unique("t")), unique("none")
     held = begin(asking, unique("tx"))
-    codes = add(asking, held, **{topic: [0], none: [0]})
+    codes = add(asking, held, {topic: [0], none: [0]})
     assert codes == {
         topic: [ErrorCode.OPERATION_NOT_ATTEMPTED],
         none: [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
     }
-    assert add(asking, held, **{topic: [7]}) == {topic: [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]}
+    assert add(asking, held, {topic: [7]}) == {topic: [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]}
     assert end(asking, held, 4).error_code == ErrorCode.INVALID_TXN_STATE, "none is open"
 
 
@@ -195,7 +145,7 @@ def test_a_fenced_producer_hears_what_its_version_has(kafka: KafkaGateway, askin
             (before, ErrorCode.INVALID_PRODUCER_EPOCH),
             (since, ErrorCode.PRODUCER_FENCED),
         ):
-            assert add(asking, old, min(version, 3), **{topic: [0]}) == {topic: [code]}
+            assert add(asking, old, {topic: [0]}, min(version, 3)) == {topic: [code]}
             assert end(asking, old, version).error_code == code
             asked = AddOffsetsToTxnRequest(**old.place, group_id=group)
             assert asking.ask(asked, version).error_code == code
@@ -214,7 +164,7 @@ def test_a_fenced_producer_hears_what_its_version_has(kafka: KafkaGateway, askin
 def test_a_producer_of_nobody_is_told_to_begin_again(kafka: KafkaGateway, asking: Asker) -> None:
     topic, stranger = kafka.create_topic(unique("t")), Held(unique("tx"), 12_345, 0)
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert add(asking, stranger, **{topic: [0]}) == {topic: [code]}
+    assert add(asking, stranger, {topic: [0]}) == {topic: [code]}
     assert end(asking, stranger, 4).error_code == code
     assert produce(asking, stranger, topic, b"x").error_code == code
 
@@ -287,7 +237,7 @@ def codes(secured: Place, lacks: str) -> dict[str, int]:
         asked = InitProducerIdRequest(transactional_id="tx2" if lacks == "id" else "tx")
         asked.transaction_timeout_ms = TIMEOUT_MS
         found = {
-            "add": add(client, held, **{"t": [0]})["t"][0],
+            "add": add(client, held, {"t": [0]})["t"][0],
             "produce": produce(client, held, "t", b"x").error_code,
             "add offsets": client.ask(AddOffsetsToTxnRequest(**held.place, group_id="g")).error_code,
             "pend": pend(client, held, "g", "t", 1, version=5),
