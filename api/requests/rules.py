@@ -184,6 +184,7 @@ RULES: Mapping[str, Rule] = {
     "GET /console/groups/{group}/history": _DESCRIBE_GROUP,
     "GET /console/groups/{group}/reset": _DESCRIBE_GROUP,
     "GET /console/groups/{group}/delete": _DESCRIBE_GROUP,
+    "GET /console/transactions": _ANY_PRINCIPAL,  # lists what it may describe
     "GET /console/sql": _ANY_PRINCIPAL,  # READ on the topics of a query, DESCRIBE on all else that it shows
     "GET /console/sql/file": _ANY_PRINCIPAL,  # likewise
     "POST /console/sql": Rule(does=Traffic.DATA),  # likewise

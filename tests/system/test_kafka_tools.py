@@ -13,6 +13,8 @@ pytestmark = pytest.mark.torture
 
 GROUPS, CONFIGS = "consumer.group.ConsumerGroupCommand", "kafka.admin.ConfigCommand"
 
+PERFORMANCE = "--topic t --num-records 9 --record-size 9 --throughput -1 --transactional-id x"
+
 RUN = [
     ("TopicCommand", "--describe --topic t", "PartitionCount: 2"),
     ("TopicCommand", "--describe --under-replicated-partitions", ""),
@@ -32,7 +34,7 @@ RUN = [
     ("ClusterTool", "cluster-id", "Cluster ID"),
     ("ClusterTool", "list-endpoints", "unfenced"),
     ("ClusterTool", "unregister --id 5", "does not support the broker unregistration API"),
-    ("BrokerApiVersionsCommand", "", "EndTxn(26): UNSUPPORTED"),
+    ("BrokerApiVersionsCommand", "", "EndTxn(26): 0 to 5"),
     ("reassign.ReassignPartitionsCommand", "--list", "No partition reassignments found"),
     ("MetadataQuorumCommand", "describe --status", "LeaderId:"),
     ("MetadataQuorumCommand", "describe --replication", "Leader"),
@@ -43,16 +45,23 @@ RUN = [
     (CONFIGS, "--describe --entity-type users", ""),
     (CONFIGS, "--describe --entity-type ips", ""),
     ("ClientMetricsCommand", "--list", ""),
+    ("ProducerPerformance", PERFORMANCE, "9 records sent"),
+    ("TransactionsCommand", "list", "CompleteCommit"),
+    ("TransactionsCommand", "list --transactional-id-pattern x.*", "CompleteCommit"),
+    ("TransactionsCommand", "describe --transactional-id x", "CompleteCommit"),
+    ("TransactionsCommand", "find-hanging --broker-id 1", "Duration(min)"),
+    ("TransactionsCommand", "forceTerminateTransaction --transactionalId x", ""),
+    ("TransactionsCommand", "describe-producers --topic t --partition 0", "CurrentTransactionStartOffset"),
 ]
 """A tool, what it is told, and what it says."""
 
-PERFORMANCE = "--topic t --num-records 9 --record-size 9 --throughput -1 --transactional-id x"
-
 REFUSED = [
-    ("TransactionsCommand", "list", "does not support LIST_TRANSACTIONS"),
-    ("TransactionsCommand", "find-hanging --broker-id 1", "does not support DESCRIBE_PRODUCERS"),
-    ("TransactionsCommand", "describe --transactional-id x", "Transactional Id authorization failed"),
-    ("ProducerPerformance", PERFORMANCE, "Transactional Id authorization failed"),
+    ("TransactionsCommand", "describe --transactional-id none", "the ID could not be found"),
+    (
+        "TransactionsCommand",
+        "abort --topic t --partition 0 --start-offset 5",
+        "Could not find any open transactions",
+    ),
     (CONFIGS, "--describe --entity-type broker-loggers --entity-name 1", "have no settings here"),
     (
         CONFIGS,
