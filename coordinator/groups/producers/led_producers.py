@@ -98,7 +98,7 @@ class LedProducers:
 
     def abort_late(self, shard: Shard) -> None:
         """Abort the transactions that take too long, and fence their producers. Raises NotLeader."""
-        for name, _ in shard.open.items():
+        for name in [each for each, _ in shard.open.items()]:
             self._abort_if_late(shard, name)
 
     def _abort_if_late(self, shard: Shard, name: str) -> None:

@@ -51,7 +51,7 @@ class ProducerView:
         found = shard.open.find(name)
         if found is None:
             return ProducerDescription(*about, self._state(shard, name, value))
-        age_s = self._clock.monotonic() - found.began_s
+        age_s = self._clock.boottime() - found.began_s
         return ProducerDescription(
             *about,
             State.ONGOING,
@@ -77,6 +77,6 @@ class ProducerView:
     def open_figures(self) -> OpenFigures:
         """The open transactions of now."""
         found = [each for shard in self._shards if shard.leading for _, each in shard.open.items()]
-        now = self._clock.monotonic()
+        now = self._clock.boottime()
         oldest_s = max((now - each.began_s for each in found), default=0.0)
         return OpenFigures(len(found), oldest_s, sum(each.size_bytes for each in found))
