@@ -127,7 +127,7 @@ class ProducerCoordinator:
         return sorted(found, key=lambda each: each.began_ms)
 
     def open_figures(self) -> OpenFigures:
-        """Those of the open transactions whose ids this gateway coordinates."""
+        """The open transactions whose ids this gateway coordinates, as figures."""
         return self._led.view.open_figures()
 
     async def coordinated_here(self) -> Iterator[ProducerDescription]:

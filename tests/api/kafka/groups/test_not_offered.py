@@ -1,4 +1,4 @@
-"""What the gateway does not show to Kafka's clients."""
+"""Topics that are hidden from Kafka's clients."""
 
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.protocol.messages.cluster import (

@@ -229,7 +229,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def codes(secured: Place, lacks: str) -> dict[str, int]:
-    """What a principal hears that lacks something, in a transaction that the administrator has begun."""
+    """The codes of a principal that lacks something, in a transaction that the administrator has begun."""
     with asker(secured.gateway.port) as admin, asker(secured.gateway.port) as client:
         admin.key(secured.keys["admin"])
         client.key(secured.keys[lacks])
