@@ -15,25 +15,37 @@ from log_tables.segments.producer_staging import ProducerFile, ProducerRun
 from log_tables.segments.staging import StagedFile, StagedRun
 from log_tables.topic_partition import TopicIdPartition
 
+SEQUENCES_KEPT = 1_000
+"""The partitions whose sequences an id keeps from one transaction to the next."""
+
 _Place = tuple[str, int]
 """A partition, by the id of its topic."""
 
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """Transaction `number` of an id. `began_s` is a time by `Clock.boottime`.
+    """Transaction `number` of an id, by the `producer` with an id and an epoch. `began_s` is a time by
+    `Clock.boottime`.
 
-    `partitions` may be written to; `runs` are staged, in the order in which they came; `sequences` come next.
-    `groups` have offsets in it.
+    `partitions` may be written to; `runs` are staged, in the order in which they came; `sequences` come next,
+    `any_first` if some may be forgotten. `groups` have offsets in it. `held` are all runs of staged files, by
+    path and start, which another coordinator might take for its own, also those that were refused.
     """
 
     number: int
+    producer: tuple[int, int]
     began_s: float
+    any_first: bool = False
     partitions: set[TopicIdPartition] = field(default_factory=set)
     runs: list[tuple[str, StagedRun]] = field(default_factory=list)
     sequences: dict[_Place, int] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)
+    held: set[tuple[str, int]] = field(default_factory=set)
     size_bytes: int = 0
+
+    def expected(self, place: _Place) -> int | None:
+        """The sequence that comes next in a partition. None: any may."""
+        return self.sequences.get(place, None if self.any_first else 0)
 
     def staged(self) -> tuple[StagedFile, ...]:
         """The files with its records, each with its runs, in the order in which they came."""
@@ -81,7 +93,11 @@ class OpenTransactions:
         found = self._open.get(name)
         if found is None:
             found = self._open[name] = OpenTransaction(
-                value.number + 1, now_s, sequences={(topic, p): n for topic, p, n in value.sequences}
+                value.number + 1,
+                (value.producer_id, value.epoch),
+                now_s,
+                len(value.sequences) >= SEQUENCES_KEPT,
+                sequences={(topic, p): n for topic, p, n in value.sequences},
             )
         return found
 
@@ -92,23 +108,25 @@ class OpenTransactions:
         found = self._open.pop(name, None)
         if found is None:
             return []
-        left = Counter(path for path, _ in found.runs)
+        left = Counter(path for path, _ in found.held)
         left.subtract({file.path: len(file.runs) for file in committed})
         return self._release(left.elements())
 
-    def add(self, name: str, file: str, entry: ProducerRun) -> LakelogError | None:
-        """Add a run that is staged; why it is refused, None for a repeat, too. Only what is added is used.
-
-        A sequence that the transaction does not know begins anywhere, as in Kafka.
+    def add(
+        self, name: str, file: str, entry: ProducerRun, value: ProducerValue | None, now_s: float
+    ) -> LakelogError | None:
+        """Add a run that is staged, to the transaction of the id `name`, which is `value`; why it is refused,
+        None for a repeat, too. A transaction that another coordinator has begun begins here, too.
         """
-        transaction = self._open.get(name)
-        if transaction is None or entry.number != transaction.number:
+        if value is None or entry.number != value.number + 1 or not _is_of(entry, value):
             return InvalidTransactionState(
                 f"transaction {entry.number} of the transactional id {name[:100]!r} has ended; begin another"
             )
+        transaction = self.begin(name, value, now_s)
+        self._hold(transaction, file, entry.run)
         place, run = (entry.run.topic_id, entry.run.partition), entry.run
-        expected = transaction.sequences.get(place, entry.sequence)
-        if entry.sequence != expected:
+        expected = transaction.expected(place)
+        if expected is not None and entry.sequence != expected:
             behind = (expected - entry.sequence) % SEQUENCE_MODULUS
             if run.records <= behind < SEQUENCE_MODULUS // 2:
                 return None  # a repeat
@@ -120,17 +138,22 @@ class OpenTransactions:
                 expected=expected,
                 current=expected,
             )
+        transaction.sequences.pop(place, None)  # those used last are kept longest
         transaction.sequences[place] = (entry.sequence + run.records) % SEQUENCE_MODULUS
         transaction.partitions.add(entry.at)
         transaction.runs.append((file, run))
         transaction.size_bytes += run.length
-        self._used[file] = self._used.get(file, 0) + 1
         return None
+
+    def _hold(self, transaction: OpenTransaction, file: str, run: StagedRun) -> None:
+        if (file, run.start) not in transaction.held:
+            transaction.held.add((file, run.start))
+            self._used[file] = self._used.get(file, 0) + 1
 
     def is_repeat(self, name: str, at: TopicIdPartition, sequence: int) -> bool:
         """Whether a batch with `sequence` is staged already."""
         found = self._open.get(name)
-        expected = None if found is None else found.sequences.get((at.topic_id, at.partition))
+        expected = None if found is None else found.expected((at.topic_id, at.partition))
         if expected is None or expected == sequence:
             return False
         return (expected - sequence) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2
@@ -167,25 +190,40 @@ class OpenTransactions:
         The runs of a partition follow one another by their sequences: what stands behind a gap was not
         answered.
         """
-        chains: dict[tuple[str, TopicIdPartition], dict[int, tuple[str, ProducerRun]]] = {}
+        chains: dict[tuple[str, TopicIdPartition], list[tuple[str, ProducerRun]]] = {}
         for file in files:
             for entry in file.runs:
                 value = values.get(entry.id)
                 if value is not None and entry.number == value.number + 1 and _is_of(entry, value):
-                    chain = chains.setdefault((entry.id, entry.at), {})
-                    chain.setdefault(entry.sequence, (file.path, entry))
-        for (name, at), chain in chains.items():
-            transaction = self.begin(name, values[name], now_s)
-            following = {
-                (sequence + entry.run.records) % SEQUENCE_MODULUS for sequence, (_, entry) in chain.items()
-            }
-            known = transaction.sequences.get((at.topic_id, at.partition))
-            first = known if known in chain else next((s for s in chain if s not in following), None)
-            while first is not None and first in chain:
-                path, entry = chain[first]
-                self.add(name, path, entry)
-                first = (first + entry.run.records) % SEQUENCE_MODULUS
+                    self._hold(self.begin(entry.id, value, now_s), file.path, entry.run)
+                    chains.setdefault((entry.id, entry.at), []).append((file.path, entry))
+        for (name, at), found in chains.items():
+            expected = self._open[name].expected((at.topic_id, at.partition))
+            for path, entry in _longest(found, expected):
+                self.add(name, path, entry, values[name], now_s)
         return [file.path for file in files if not self.uses(file.path)]
+
+
+def _longest(
+    found: Iterable[tuple[str, ProducerRun]], first: int | None
+) -> Iterable[tuple[str, ProducerRun]]:
+    """Those of the runs of a partition that follow one another from the sequence `first` on, as far as any
+    do. A client that sends again may have sent more at once: its runs overlap, and hold the same records.
+    """
+    if first is None:
+        ends = {(e.sequence + e.run.records) % SEQUENCE_MODULUS for _, e in found}
+        first = next((e.sequence for _, e in found if e.sequence not in ends), 0)
+    reached: dict[int, tuple[str, ProducerRun] | None] = {0: None}
+    by_place = sorted(found, key=lambda each: (each[1].sequence - first) % SEQUENCE_MODULUS)
+    for path, entry in by_place:
+        start = (entry.sequence - first) % SEQUENCE_MODULUS
+        if start in reached:
+            reached.setdefault(start + entry.run.records, (path, entry))
+    chain, place = [], max(reached)
+    while (last := reached[place]) is not None:
+        chain.append(last)
+        place -= last[1].run.records
+    return reversed(chain)
 
 
 def _is_of(entry: ProducerRun, value: ProducerValue) -> bool:

@@ -68,15 +68,21 @@ class EndedTransactions:
         if task is not None:
             await asyncio.wait((task,), timeout=APPLY_WAIT_S)
 
-    def delete(self, paths: list[str]) -> None:
-        """Delete staged files that are nobody's."""
-        self._tasks.start(self._delete(paths))
+    def delete(self, shard: Shard, paths: list[str]) -> None:
+        """Delete staged files that are nobody's, once that is durable."""
+        self._tasks.start(self._delete_durable(shard, paths)).add_done_callback(retrieve)
+
+    async def _delete_durable(self, shard: Shard, paths: list[str]) -> None:
+        # Not before: a coordinator that does not know of the end must find them.
+        await shard.wait_durable(shard.ids)
+        shard.check_leading()
+        with suppress(LakelogError):  # a vacuum deletes those that remain
+            await asyncio.to_thread(producer_staging.delete, self._store, paths)
 
     async def _take_effect(self, shard: Shard, name: str, value: ProducerValue, unused: list[str]) -> None:
         await shard.wait_durable(shard.ids)
         if unused:
-            # Not before: a coordinator that does not know of the end must find them.
-            self.delete(unused)
+            self.delete(shard, unused)
         results = [self._tell(shard, name, value, group) for group in value.telling]
         if value.committed and value.intent:
             results.append(self._applied(shard, value.intent))
@@ -99,7 +105,3 @@ class EndedTransactions:
                 _log.debug("the group %r cannot be told of a transaction yet: %s", group, error)
             await asyncio.sleep(pause_s)
             pause_s = TELL.after(pause_s)
-
-    async def _delete(self, paths: list[str]) -> None:
-        with suppress(LakelogError):  # a vacuum deletes those that remain
-            await asyncio.to_thread(producer_staging.delete, self._store, paths)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from coordinator.groups.events import Transact
-from coordinator.groups.open_transactions import OpenTransaction
+from coordinator.groups.open_transactions import SEQUENCES_KEPT, OpenTransaction
 from coordinator.groups.producers.ended_transactions import EndedTransactions
 from coordinator.groups.producers.producer_view import ProducerView
 from coordinator.groups.producers.producer_wire import (
@@ -41,12 +41,18 @@ from coordinator.groups.state.producer_step import Begin, End, begun, check, end
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.group_log import ProducerValue
-from log_tables.errors import InvalidTransactionState, InvalidTransactionTimeout, LakelogError
+from log_tables.errors import (
+    InvalidTransactionState,
+    InvalidTransactionTimeout,
+    LakelogError,
+    StaleProducerEpoch,
+    UnknownProducer,
+)
 from log_tables.partition.sequencer import brief_producer_id, kept_producer_id
 from log_tables.segments.staging import StagedFile
 
-SEQUENCES_KEPT = 1_000
-"""The partitions whose sequences an id keeps from one transaction to the next."""
+_FINAL = (StaleProducerEpoch, UnknownProducer, InvalidTransactionState)
+"""What ends a client, or its transaction: only who leads may say so."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +75,16 @@ class LedProducers:
 
     async def act(self, shard: Shard, request: Request) -> Answer:
         """The answer to a request for an id of `shard`. Raises what the request names."""
+        try:
+            answer = await self._act(shard, request)
+        except _FINAL:
+            await _check_leads(shard)
+            raise
+        if isinstance(answer, Outcomes) and any(isinstance(each, Failure) for each in answer.each):
+            await _check_leads(shard)
+        return answer
+
+    async def _act(self, shard: Shard, request: Request) -> Answer:
         match request:
             case InitProducer():
                 return await self._begin(shard, request)
@@ -146,7 +162,8 @@ class LedProducers:
         if after is not before:
             ends = before is not None and event.was_open is not False
             self._set(shard, asked.id, after, ends=ends)
-        return await self._said(shard, asked.id, after)
+            shard.open.note(asked.id)
+        return await self._said(shard, asked.id, after, after is not before)
 
     async def _add_offsets(self, shard: Shard, asked: AddOffsets) -> Producer:
         if asked.opens:
@@ -162,9 +179,12 @@ class LedProducers:
             transaction = found
         transaction.groups.add(asked.group)
         value = shard.producers[asked.id]
-        if asked.group not in value.groups:
+        is_known = asked.group in value.groups
+        if not is_known:
             shard.set_producer(asked.id, _with_group(value, asked.group))
         await shard.wait_durable(shard.ids)
+        if is_known:
+            await _check_leads(shard)
         return Producer(value.producer_id, value.epoch, transaction.number)
 
     async def _end(self, shard: Shard, asked: EndTransaction) -> Producer:
@@ -191,13 +211,15 @@ class LedProducers:
         if after is not before:
             self._ends.check(shard, asked.id)
             self._set(shard, asked.id, after, staged, ends=True)
-        return await self._said(shard, asked.id, after)
+            shard.open.note(asked.id)
+        return await self._said(shard, asked.id, after, after is not before)
 
-    async def _said(self, shard: Shard, name: str, value: ProducerValue) -> Producer:
+    async def _said(self, shard: Shard, name: str, value: ProducerValue, appended: bool) -> Producer:
         """The answer that an id is `value`, once that is durable, and what has ended has taken effect."""
-        shard.open.note(name)
         await shard.wait_durable(shard.ids)
         await self._ends.wait(shard, name)
+        if not appended:
+            await _check_leads(shard)
         return Producer(value.producer_id, value.epoch)
 
     def _set(
@@ -249,21 +271,27 @@ class LedProducers:
 
     async def _note_staged(self, shard: Shard, request: Staged) -> Outcomes:
         """Note what is staged, if nobody has taken over before: whoever does later finds the file."""
-        await asyncio.to_thread(shard.refresh, True)
-        shard.check_leading()
-        file = request.file
-        errors = [shard.open.add(entry.id, file.path, entry) for entry in file.runs]
+        await _check_leads(shard)
+        file, now_s = request.file, self._clock.monotonic()
+        errors = []
+        for entry in file.runs:
+            value = shard.producers.get(entry.id)
+            errors.append(shard.open.add(entry.id, file.path, entry, value, now_s))
         if not shard.open.uses(file.path):
-            self._ends.delete([file.path])
+            self._ends.delete(shard, [file.path])
         return Outcomes(tuple(0 if error is None else failure_of(error) for error in errors))
 
     def _outcome(self, shard: Shard, asked: AskOutcome) -> Ended:
-        """A group asks for whose offsets nobody has told it the end of a transaction."""
+        """A group asks for whose offsets nobody has told it the end of a transaction. Once all groups of a
+        transaction have heard, offsets that still wait for it came late: a client that was answered has
+        them committed by now, and maybe newer ones.
+        """
+        shard.check_leading()  # what was ended may not be durable, and never be
         value = shard.producers.get(asked.id)
         if value is None or asked.number < value.number:
             return Ended(False)
         if asked.number == value.number:
-            return Ended(value.committed)
+            return Ended(None if self._ends.under_way(shard, asked.id) else False)
         shard.open.begin(asked.id, value, self._clock.boottime())  # which ends in time
         return Ended(None)
 
@@ -293,6 +321,12 @@ class LedProducers:
         for name, value in shard.producers.items():
             if value.telling or value.intent in pending:
                 self._ends.start(shard, name, value)
+
+
+async def _check_leads(shard: Shard) -> None:
+    """Raise NotLeader if another process has taken over, of which this one may not have heard."""
+    await asyncio.to_thread(shard.refresh, True)
+    shard.check_leading()
 
 
 def _writable(staged: Iterable[StagedFile], ids: Group) -> tuple[StagedFile, ...]:

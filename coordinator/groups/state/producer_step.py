@@ -78,6 +78,9 @@ def begun(name: str, before: ProducerValue | None, event: Begin) -> ProducerValu
             return before
         check(name, before, event.producer_id, event.epoch)
     made = _moved_on(before, event.new_producer_id)
+    if event.producer_id == NO_PRODUCER:
+        # Nobody who had the epoch before may take the new one for a repeat: it is another client's.
+        made = msgspec.structs.replace(made, replaced=None)
     if event.was_open is not False:
         made = msgspec.structs.replace(made, number=before.number + 1, committed=False, telling=event.telling)
     return msgspec.structs.replace(
@@ -114,7 +117,7 @@ def ended(name: str, before: ProducerValue | None, event: End) -> ProducerValue:
         by_end=event.moves_on,
         replaced=made.replaced if event.moves_on else None,
         telling=event.telling,
-        sequences=() if event.moves_on else event.sequences,
+        sequences=() if event.moves_on else event.sequences or before.sequences,
         intent=event.intent or before.intent,
         changed_ms=event.at_ms,
     )
