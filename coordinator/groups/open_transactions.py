@@ -7,6 +7,7 @@ Nothing here is in the log: the staged files say it all, and are read when the p
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from log_tables.cluster.group_log import ProducerValue
 from log_tables.errors import InvalidTransactionState, LakelogError, Retriable, SequenceGap
@@ -48,11 +49,11 @@ class OpenTransaction:
         return self.sequences.get(place, None if self.any_first else 0)
 
     def staged(self) -> tuple[StagedFile, ...]:
-        """The files with its records, each with its runs, in the order in which they came."""
-        files: dict[str, list[StagedRun]] = {}
-        for path, run in self.runs:
-            files.setdefault(path, []).append(run)
-        return tuple(StagedFile(path, tuple(runs)) for path, runs in files.items())
+        """The files with its records, each with its runs, in the order in which they came: a file comes twice
+        if another one came between its runs.
+        """
+        each_file = groupby(self.runs, key=lambda each: each[0])
+        return tuple(StagedFile(path, tuple(run for _, run in runs)) for path, runs in each_file)
 
 
 class OpenTransactions:
@@ -109,7 +110,7 @@ class OpenTransactions:
         if found is None:
             return []
         left = Counter(path for path, _ in found.held)
-        left.subtract({file.path: len(file.runs) for file in committed})
+        left.subtract(file.path for file in committed for _ in file.runs)
         return self._release(left.elements())
 
     def add(

@@ -18,7 +18,7 @@ from log_tables.layout import producer_of_txn
 from log_tables.limits import PRODUCER_EPOCH_MAX
 from log_tables.record import Record, to_records
 from log_tables.segments import segment as segments
-from log_tables.segments.staging import StagedFile
+from log_tables.segments.staging import StagedFile, StagedRun
 from log_tables.store.store import Store
 from log_tables.table.commit import Txn
 from log_tables.table.snapshot import Snapshot
@@ -72,8 +72,13 @@ class GroupReplay:
         self.epochs[producer_id] = max(epoch, self.epochs.get(producer_id, -1))
 
     def staged(self) -> dict[str, StagedFile]:
-        """The staged files of transactions that are not applied yet, by path."""
-        return {file.path: file for intent in self.pending.values() for file in intent.staged}
+        """The staged files of transactions that are not applied yet, by path, each with all runs that these
+        have in it.
+        """
+        found: dict[str, tuple[StagedRun, ...]] = {}
+        for file in (file for intent in self.pending.values() for file in intent.staged):
+            found[file.path] = (*found.get(file.path, ()), *file.runs)
+        return {path: StagedFile(path, runs) for path, runs in found.items()}
 
 
 def applied(txns: Iterable[Txn]) -> Iterator[tuple[int, int]]:

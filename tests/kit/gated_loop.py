@@ -54,8 +54,9 @@ class GatedLoop(asyncio.SelectorEventLoop):
         for act in self.gates[:done]:
             act()
         self.gates = []
-        for task in asyncio.all_tasks(self):
-            task.cancel()
-        self.turn()
-        self.gates = []
+        while tasks := asyncio.all_tasks(self):
+            for task in tasks:
+                task.cancel()
+            self.turn()
+            self.gates = []
         self.close()

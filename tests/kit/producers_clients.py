@@ -18,13 +18,25 @@ from coordinator.groups.producers.producer_wire import (
     InitProducer,
     Staged,
 )
-from log_tables.errors import InvalidTransactionState, LakelogError, StaleProducerEpoch, UnknownProducer
+from log_tables.errors import (
+    ConcurrentTransactions,
+    InvalidTransactionState,
+    LakelogError,
+    NotLeader,
+    OutcomeUnknown,
+    Retriable,
+    StaleProducerEpoch,
+    StoreUnavailable,
+    UnknownProducer,
+)
 from log_tables.segments.producer_staging import ProducerFile, ProducerRecords, joined
 from log_tables.topic_partition import TopicPartition
 from tests.kit.producers_world import IN, Asked, Node, World, values_batch
 
 TIMEOUT_MS = 20_000
 FENCED = (StaleProducerEpoch, UnknownProducer)
+
+RETRIABLE = (Retriable, NotLeader, StoreUnavailable, OutcomeUnknown, ConcurrentTransactions)
 
 Late = Callable[[Node], Asked | None]
 """What a client has sent, and comes once more."""
@@ -129,6 +141,8 @@ class Client:
     def act(self, node: Node, some: int) -> None:
         """Do what comes next, by `node`."""
         assert self.todo and self._asked is None
+        # Each gateway that is asked takes over, and knows nothing of what is not staged.
+        self.may_be_aborted = self.may_be_aborted or len(self._shared.world.nodes) > 1
         match self.todo[0]:
             case ("put", sent, number):
                 self.todo[0] = ("staged", *self._put(sent, number))
@@ -186,7 +200,14 @@ class Client:
         return world.stage(entries), [[sent[place] for place in run] for run in joined(entries)]
 
     def give_up(self) -> None:
-        """Do not wait any longer: it is sent again."""
+        """Do not wait any longer: it is sent again. Before KIP-890 nothing tells an EndTxn that is done late
+        from one of the next transaction: such a client waits while its gateway lives.
+        """
+        op = self.todo[0][0] if self.todo else ""
+        if self._asked is not None and self._asked[2].alive:
+            if op == "end" and not self.moves_on:
+                return
+            self.may_be_fenced = self.may_be_fenced or op == "init"  # by itself
         self._asked = None
         if self.todo and self.todo[0][0] in ("put", "staged"):
             self._again()
@@ -206,7 +227,11 @@ class Client:
 
     def hear(self) -> None:
         """Go on by the answer, if it is there."""
-        if self._asked is None or self._asked[0].outcome is None:
+        if self._asked is None:
+            return
+        if self._asked[0].outcome is None:
+            if not self._asked[2].alive:
+                self.give_up()
             return
         (asked, more, _), self._asked = self._asked, None
         outcome = asked.outcome
@@ -227,7 +252,7 @@ class Client:
             self.dead = True
         elif isinstance(error, InvalidTransactionState):
             self._aborts()
-        elif not error.retriable:
+        elif not isinstance(error, RETRIABLE):
             raise AssertionError(f"{self.name} {self.todo[0][0]}: {error!r} {error}")
         else:
             self._again()
@@ -260,7 +285,7 @@ class Client:
         for run, outcome in zip(runs, outcomes, strict=True):
             if isinstance(outcome, Failure):
                 error = outcome.error()
-                if not error.retriable:
+                if not isinstance(error, RETRIABLE):
                     self._refused(error)
                     return
                 left += run

@@ -53,6 +53,7 @@ class Node:
         self.gateway: Gateway = gateway_of(cluster, asked, world.clock)
         self.loop.create_task(self._start())
         self.loop.turn()
+        self.alive = True
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def _start(self) -> None:
@@ -90,6 +91,7 @@ class Node:
 
     def die(self, done: int = 0) -> None:
         """End amid all that is under way; `done` pieces of work are still done, and nobody hears of them."""
+        self.alive = False
         with suppress(LakelogError):
             self.loop.die(done)
 
