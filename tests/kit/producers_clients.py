@@ -74,6 +74,7 @@ class Shared:
     transactions: list[Transaction] = field(default_factory=list)
     late: list[Late] = field(default_factory=list)
     newest: dict[str, "Client"] = field(default_factory=dict)
+    clients: list["Client"] = field(default_factory=list)
     count: int = 0
 
     def next(self) -> int:
@@ -94,10 +95,8 @@ class Client:
         self.todo: list[tuple[Any, ...]] = [("init",)]
         self.dead = self.may_be_fenced = self.may_be_aborted = False
         self._asked: tuple[Asked, tuple[Any, ...], Node] | None = None
-        before = shared.newest.get(name)
         shared.newest[name] = self
-        if before is not None:
-            before.may_be_fenced = True
+        shared.clients.append(self)
 
     @property
     def group(self) -> str:
@@ -140,7 +139,8 @@ class Client:
 
     def act(self, node: Node, some: int) -> None:
         """Do what comes next, by `node`."""
-        assert self.todo and self._asked is None
+        assert self.todo
+        assert self._asked is None
         # Each gateway that is asked takes over, and knows nothing of what is not staged.
         self.may_be_aborted = self.may_be_aborted or len(self._shared.world.nodes) > 1
         match self.todo[0]:
@@ -163,6 +163,8 @@ class Client:
         world, name, group = self._shared.world, self.name, self.group
         match op:
             case ("init",):
+                for other in self._shared.clients:
+                    other.may_be_fenced |= other.name == name and other is not self
                 return lambda node: node.ask(InitProducer(name, TIMEOUT_MS, *place[1:], ""))
             case ("add", partition):
                 return lambda node: node.ask(AddPartitions(*place, (world.at(partition),)))
@@ -301,7 +303,8 @@ class Client:
             self._added.add(done[1])
         elif op == "group":
             self._grouped = True
-            assert transaction is not None and transaction.offset is not None
+            assert transaction is not None
+            assert transaction.offset is not None
             if not (self.todo and self.todo[0][0] == "group"):
                 self.todo.insert(0, ("pend", outcome.number, transaction.offset))
         elif op == "end":

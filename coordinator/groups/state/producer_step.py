@@ -105,10 +105,12 @@ def ended(name: str, before: ProducerValue | None, event: End) -> ProducerValue:
     if asked == before.replaced and before.by_end:
         return _repeated(name, before, event)
     check(name, before, *asked)
-    if event.was_open is False and not event.moves_on:
-        return _repeated(name, before, event)
     if event.was_open is False and event.commits:
-        raise _none_open(name)
+        if event.moves_on:
+            raise _none_open(name)
+        return _repeated(name, before, event)
+    # One that nobody here knows is aborted, too: it may be lost with the last coordinator, and what comes
+    # late of it must not be the next one's.
     made = _moved_on(before, event.new_producer_id) if event.moves_on else before
     return msgspec.structs.replace(
         made,

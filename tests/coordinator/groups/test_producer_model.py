@@ -1,10 +1,19 @@
 """Transactions of Kafka's clients are all there or not at all, whatever dies, comes late or comes twice."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
+from log_tables.clock import ManualClock
 from tests.kit.models import short_form
 from tests.kit.producers_clients import TIMEOUT_MS, Client, Shared, Transaction
 from tests.kit.producers_world import PARTITIONS, Node, World
@@ -12,7 +21,7 @@ from tests.kit.producers_world import PARTITIONS, Node, World
 ANY = st.integers(0, 1_000)
 IDS = st.sampled_from(["x", "y"])
 BATCHES = st.lists(st.tuples(st.integers(0, PARTITIONS - 1), st.integers(1, 3)), min_size=1, max_size=3)
-KIND = st.sampled_from(["produce", "produce", "offset", "commit", "commit", "abort"])
+KINDS = ("produce", "produce", "offset", "commit", "commit", "abort")
 
 
 class Machine(RuleBasedStateMachine):
@@ -43,7 +52,7 @@ class Machine(RuleBasedStateMachine):
         if len(self.clients) < 8:
             self.clients.append(Client(self.shared, name, moves_on))
 
-    @rule(which=ANY, kind=KIND, batches=BATCHES)
+    @rule(which=ANY, kind=st.sampled_from(KINDS), batches=BATCHES)
     def wish(self, which: int, kind: str, batches: list[tuple[int, int]]) -> None:
         client = self._client(which)
         if client is None or any(op[0] in ("end", "init") for op in client.todo) or len(client.todo) > 3:
@@ -114,6 +123,13 @@ class Machine(RuleBasedStateMachine):
         """Another gateway comes, and the one before does not know."""
         if len(self.world.nodes) < 3:
             self._take_over()
+
+    @rule(which=ANY, done=st.integers(0, 5))
+    def hear_of_the_next_leader(self, which: int, done: int) -> None:
+        """A zombie ends."""
+        nodes = self.world.nodes
+        if len(nodes) > 1:
+            nodes.pop(which % (len(nodes) - 1)).die(done)
 
     def _take_over(self) -> None:
         self.world.nodes.append(Node(self.world))
@@ -219,10 +235,70 @@ class Machine(RuleBasedStateMachine):
         assert [*self.world.store.list("staging/")] == []
 
 
+class Simulation:
+    """A long random run of the Machine, in which most steps succeed."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw, self._machine = ManualClock(seed=seed), Machine()
+        machine, one, upto = self._machine, self._one, self._upto
+        machine.begin(upto(0, 1) == 0)
+        weights: dict[Callable[[], object], int] = {
+            self._wish: 60,
+            lambda: machine.act_well(one(), upto(1, 6)): 60,
+            lambda: machine.act(one(), one(), one(), upto(0, 30)): 50,
+            lambda: machine.go_on(one(), one(), upto(1, 30)): 40,
+            lambda: machine.give_up(one()): 15,
+            self._come_late: 20,
+            lambda: machine.pass_time((100, 600, 3_000)[upto(0, 2)]): 10,
+            lambda: machine.pass_time(TIMEOUT_MS + 1_000): 1,
+            lambda: machine.die(upto(0, 5)): 4,
+            machine.come: 5,
+            lambda: machine.hear_of_the_next_leader(one(), upto(0, 5)): 4,
+            lambda: machine.new_client("xy"[upto(0, 1)], upto(0, 1) == 0): 3,
+        }
+        self._acts = [act for act, weight in weights.items() for _ in range(weight)]
+
+    def _upto(self, least: int, most: int) -> int:
+        return least + int(self._draw.random() * (most + 1 - least))
+
+    def _one(self) -> int:
+        return self._upto(0, 999)
+
+    def _wish(self) -> None:
+        upto = self._upto
+        batches = [(upto(0, PARTITIONS - 1), upto(1, 3)) for _ in range(upto(1, 3))]
+        self._machine.wish(self._one(), KINDS[upto(0, len(KINDS) - 1)], batches)
+
+    def _come_late(self) -> None:
+        if self._machine.shared.late:
+            self._machine.come_late(
+                self._upto(0, 5 if self._upto(0, 1) else 999), self._one(), self._upto(0, 30)
+            )
+
+    def run(self, steps: int) -> list[Transaction]:
+        for _ in range(steps):
+            self._acts[self._upto(0, len(self._acts) - 1)]()
+        self._machine.teardown()
+        return self._machine.shared.transactions
+
+
 def test_transactions_of_clients_are_whole_or_not_there_whatever_happens() -> None:
-    run_state_machine_as_test(Machine, settings=short_form(60, 40))
+    run_state_machine_as_test(Machine, settings=short_form(15, 30))
+
+
+def test_transactions_of_clients_are_whole_or_not_there_in_a_long_run() -> None:
+    ends = [transaction.committed for seed in range(3) for transaction in Simulation(seed).run(150)]
+    assert ends.count(True) > 10
+    assert ends.count(False) > 2
 
 
 @pytest.mark.torture
 def test_transactions_of_clients_are_whole_or_not_there_whatever_happens_for_long() -> None:
     run_state_machine_as_test(Machine, settings=settings(max_examples=1_000, stateful_step_count=80))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(0, 1_000, 50))
+def test_transactions_of_clients_are_whole_or_not_there_in_many_long_runs(seed: int) -> None:
+    for number in range(50):
+        Simulation(seed + number).run(300)
