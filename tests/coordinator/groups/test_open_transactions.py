@@ -1,0 +1,168 @@
+"""What is staged for transactions that are open."""
+
+import msgspec
+import pytest
+
+from coordinator.groups.open_transactions import SEQUENCES_KEPT, OpenTransactions
+from log_tables.cluster.group_log import ProducerValue
+from log_tables.errors import InvalidTransactionState, LakelogError, Retriable, SequenceGap
+from log_tables.limits import SEQUENCE_MODULUS
+from log_tables.segments.producer_staging import ProducerFile, ProducerRun
+from log_tables.segments.staging import StagedFile, StagedRun
+
+VALUE = ProducerValue(7, 0, 1_000)
+
+
+def run(sequence: int, records: int = 5, start: int = 0, number: int = 1, epoch: int = 0) -> ProducerRun:
+    return ProducerRun("x", 7, epoch, number, sequence, StagedRun("t", "id-t", 0, start, 10, records))
+
+
+class Coordinator:
+    """One that has begun the transaction of an id, or (`knows` is False) has taken over."""
+
+    def __init__(self, value: ProducerValue = VALUE) -> None:
+        self.open, self.value = OpenTransactions(), value
+
+    def add(self, file: str, entry: ProducerRun) -> LakelogError | None:
+        return self.open.add("x", file, entry, self.value, 0.0)
+
+    def remember(self, **files: ProducerRun) -> list[str]:
+        named = [ProducerFile(path, (entry,)) for path, entry in files.items()]
+        return self.open.remember(named, {"x": self.value}, 0.0)
+
+    def staged(self) -> list[str]:
+        found = self.open.find("x")
+        return [] if found is None else [path for path, _ in found.runs]
+
+
+def test_runs_follow_one_another_and_a_repeat_counts_once() -> None:
+    one = Coordinator()
+    assert one.add("a", run(0)) is None
+    assert one.add("b", run(5)) is None
+    assert one.add("c", run(0)) is None
+    assert one.add("d", run(0, 10)) is None
+    assert one.staged() == ["a", "b"]
+
+
+def test_a_partition_begins_at_the_first_sequence_of_its_producer() -> None:
+    one = Coordinator()
+    assert isinstance(one.add("b", run(5)), SequenceGap)
+    assert one.add("a", run(0)) is None
+    assert one.add("b", run(5)) is None
+
+
+def test_a_gap_is_refused_with_what_is_expected() -> None:
+    one = Coordinator()
+    one.add("a", run(0))
+    error = one.add("c", run(10))
+    assert isinstance(error, SequenceGap)
+    assert error.details["expected"] == 5
+
+
+def test_a_run_of_which_a_part_is_a_repeat_is_sent_again() -> None:
+    one = Coordinator()
+    one.add("a", run(0))
+    assert isinstance(one.add("b", run(0, 10)), Retriable)
+    assert one.staged() == ["a"]
+
+
+def test_sequences_wrap() -> None:
+    last = SEQUENCE_MODULUS - 3
+    one = Coordinator(msgspec.structs.replace(VALUE, sequences=(("id-t", 0, last),)))
+    assert one.add("a", run(last)) is None
+    assert one.add("b", run(2)) is None
+    assert one.add("c", run(last)) is None
+    assert one.staged() == ["a", "b"]
+    two = Coordinator(one.value)
+    assert two.remember(b=run(2), a=run(last)) == []
+    assert two.staged() == ["a", "b"]
+
+
+def test_what_comes_late_does_not_join_the_next_transaction() -> None:
+    one = Coordinator(msgspec.structs.replace(VALUE, number=1))
+    assert isinstance(one.add("a", run(0)), InvalidTransactionState)
+    assert isinstance(one.add("a", run(0, number=2, epoch=1)), InvalidTransactionState)
+    assert one.open.find("x") is None
+    assert not one.open.uses("a")
+
+
+def test_a_transaction_that_another_coordinator_has_begun_begins_here_too() -> None:
+    one = Coordinator()
+    assert one.add("a", run(0)) is None
+    assert one.staged() == ["a"]
+
+
+def test_a_partition_of_which_nothing_is_kept_may_begin_anywhere() -> None:
+    many = tuple(("id-u", partition, 1) for partition in range(SEQUENCES_KEPT))
+    one = Coordinator(msgspec.structs.replace(VALUE, sequences=many))
+    assert one.add("a", run(90)) is None
+
+
+def test_a_new_coordinator_knows_the_runs_up_to_a_gap() -> None:
+    one = Coordinator()
+    assert one.remember(c=run(10), a=run(0), e=run(20)) == []
+    assert one.staged() == ["a"]
+    assert one.add("b", run(5)) is None
+
+
+def test_a_new_coordinator_takes_the_runs_that_reach_farthest() -> None:
+    one = Coordinator()
+    one.remember(a=run(0), b=run(0, 10), c=run(10))
+    assert one.staged() == ["b", "c"]
+    two = Coordinator()
+    two.remember(b=run(0, 10), a=run(0), c=run(5, 10), d=run(15))
+    assert two.staged() == ["a", "c", "d"]
+
+
+def test_a_new_coordinator_leaves_what_has_ended_or_is_of_another_epoch() -> None:
+    one = Coordinator(msgspec.structs.replace(VALUE, number=1))
+    assert one.remember(a=run(0), b=run(0, number=2, epoch=1), c=run(0, number=3)) == ["a", "b", "c"]
+
+
+def test_runs_stay_in_order_where_files_interleave() -> None:
+    one = Coordinator()
+    for file, start, sequence in (("a", 0, 0), ("b", 0, 5), ("a", 10, 10)):
+        one.add(file, run(sequence, start=start))
+    found = one.open.find("x")
+    assert found is not None
+    staged = found.staged()
+    assert [(file.path, [each.start for each in file.runs]) for file in staged] == [
+        ("a", [0]),
+        ("b", [0]),
+        ("a", [10]),
+    ]
+    assert one.open.end("x", staged) == []
+    assert one.open.release(staged) == ["b", "a"]
+
+
+def test_files_with_refused_runs_stay_until_their_transaction_ends() -> None:
+    one = Coordinator()
+    one.add("a", run(0))
+    one.add("c", run(10))
+    assert one.open.uses("c")
+    found = one.open.find("x")
+    assert found is not None
+    assert one.open.end("x", found.staged()) == ["c"]
+    assert one.open.uses("a")
+
+
+def test_a_report_that_comes_twice_holds_its_file_once() -> None:
+    one = Coordinator()
+    one.add("a", run(0))
+    one.add("a", run(0))
+    assert one.open.end("x") == ["a"]
+
+
+def test_a_file_is_needed_while_any_transaction_in_it_is_committed() -> None:
+    one = Coordinator()
+    one.open.hold([StagedFile("a", (run(0).run,))])
+    one.add("a", run(0, start=10))
+    assert one.open.end("x") == []
+    assert one.open.release([StagedFile("a", (run(0).run,))]) == ["a"]
+
+
+@pytest.mark.parametrize(("sequence", "repeat"), [(0, True), (5, False), (10, False)])
+def test_a_batch_is_a_repeat_if_its_sequence_has_passed(sequence: int, repeat: bool) -> None:
+    one = Coordinator()
+    one.add("a", run(0))
+    assert one.open.is_repeat("x", run(0).at, sequence) is repeat
