@@ -3,22 +3,19 @@ order, and no version of any table has a record of an aborted transaction.
 """
 
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
-import pyarrow.dataset as arrow_dataset
 import pytest
-from deltalake import DeltaTable
 
 from log_tables.clock import ManualClock
-from log_tables.cluster.cluster import Cluster
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from tests.kit.gateway import LEADER_TIMEOUT_MS
 from tests.kit.kafka import KafkaGateway, librdkafka_producer, read_all
 from tests.kit.kafka_copier import ABORTED
+from tests.kit.kafka_versions import values_of_all_versions
 from tests.kit.programs import Program
 from tests.kit.support import WAIT_S, free_port
 
@@ -78,27 +75,12 @@ def survive(directory: Path, seed: int, kills: int) -> None:
         }
         assert copied(bootstrap) == expected
     assert check(open_store(root)).problems == []
-    assert not [value for value in values_of_all_versions(root) if value == ABORTED]
+    assert not [value for value in values_of_all_versions(root, TARGET) if value == ABORTED]
 
 
 def has(bootstrap: str, count: int) -> bool:
     """Whether the target has so many records."""
     return len(read_all(bootstrap, TARGET, PARTITIONS)) >= count
-
-
-def values_of_all_versions(root: Path) -> Iterator[bytes]:
-    """The values in each version of the tables of the target, as delta-rs reads them."""
-    topic = Cluster.open(open_store(root)).topic(TARGET)
-    for number in range(PARTITIONS):
-        path = str(root / topic.partition(number).directory)
-        newest = DeltaTable(path).version()
-        seen: set[str] = set()
-        for version in range(newest + 1):
-            files = {*DeltaTable(path, version=version).file_uris()} - seen
-            seen |= files
-            if files:
-                table = arrow_dataset.dataset([*files], format="parquet").to_table(columns=["value"])
-                yield from table.column("value").to_pylist()
 
 
 def test_ten_deaths(tmp_path: Path) -> None:

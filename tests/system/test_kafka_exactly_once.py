@@ -1,0 +1,155 @@
+"""Programs that copy a topic exactly once, one by each client that has transactions, at the Kafka listener:
+each record is copied once, in order, and no version of any table has what they wrote and aborted.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from log_tables.clock import ManualClock
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
+from tests.kit.gateway import LEADER_TIMEOUT_MS
+from tests.kit.kafka import UNKNOWN_OFFSET, KafkaGateway, librdkafka_producer, read_all
+from tests.kit.kafka_copier import ABORTED
+from tests.kit.kafka_versions import values_of_all_versions
+from tests.kit.programs import BINARIES, NODE_MODULES, SOURCES, Program, caught_up, needed
+from tests.kit.support import WAIT_S, free_port
+
+SOURCE, TARGET, PARTITIONS = "source", "target", 2
+COUNT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Copier:
+    """`command` is followed by the bootstrap addresses, both topics, the group, an id and by `last`. A record's
+    offset in an answer is -1; a client that `counts` adds its place in its batch to that. `requests` are some of
+    those that it says it has sent.
+    """
+
+    command: Callable[[], Sequence[str]]
+    last: Sequence[str] = ()
+    counts: bool = False
+    requests: Collection[str] = ()
+
+    def started(self, bootstrap: str, directory: Path, source: str, target: str) -> Program:
+        """Running."""
+        told = bootstrap, source, target, group_of(source), f"id-{source}"
+        return Program([*self.command(), *told, *self.last], directory)
+
+
+def group_of(source: str) -> str:
+    """The group that reads a topic."""
+    return f"copiers-of-{source}"
+
+
+def node(name: str) -> Sequence[str]:
+    needed(NODE_MODULES)
+    return ["node", str(SOURCES / "node" / name)]
+
+
+def binary(name: str) -> Sequence[str]:
+    return [str(needed(BINARIES / name))]
+
+
+VERSION_1 = "AddPartitionsToTxn v3", "Produce v11", "AddOffsetsToTxn v4", "TxnOffsetCommit v4", "EndTxn v4"
+VERSION_2 = "Produce v13", "TxnOffsetCommit v5", "EndTxn v5"
+"""The requests of a transaction, by the version that the two sides agree on (KIP-890)."""
+
+COPIERS = {
+    "kafkajs": Copier(partial(node, "kafkajs_once.js")),
+    "sarama": Copier(partial(binary, "sarama-once"), counts=True),
+    "franz": Copier(partial(binary, "franz-once"), ["2"], requests=VERSION_2),
+    "franz-as-of-3.9": Copier(partial(binary, "franz-once"), ["1"], requests=VERSION_1),
+}
+
+
+def records(first: int, count: int) -> list[tuple[int, bytes]]:
+    """Partition and value of each record."""
+    return [(number % PARTITIONS, b"number %d" % number) for number in range(first, first + count)]
+
+
+def sent(bootstrap: str, topic: str, first: int, count: int) -> None:
+    producer = librdkafka_producer(bootstrap, **{"enable.idempotence": True})
+    for partition, value in records(first, count):
+        producer.produce(topic, value, value, partition=partition)
+    assert producer.flush(WAIT_S) == 0
+
+
+def copied(bootstrap: str, topic: str) -> list[tuple[int, bytes]]:
+    """Partition and value of each record of a target, by partition and offset."""
+    return [(each.partition, each.value or b"") for each in read_all(bootstrap, topic, PARTITIONS)]
+
+
+def has(bootstrap: str, topic: str, count: int) -> bool:
+    return len(copied(bootstrap, topic)) >= count
+
+
+def expected(count: int) -> list[tuple[int, bytes]]:
+    return sorted(
+        ((partition, value.upper()) for partition, value in records(0, count)), key=lambda each: each[0]
+    )
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaGateway]:
+    with closing(KafkaGateway(tmp_path_factory.mktemp("root"), {"linger_ms": 0})) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("name", COPIERS)
+def test_each_record_is_copied_once(door: KafkaGateway, tmp_path: Path, name: str) -> None:
+    copier, source, target = COPIERS[name], f"source-{name}", f"target-{name}"
+    for topic in (source, target):
+        door.create_topic(topic, PARTITIONS)
+    sent(door.bootstrap, source, 0, COUNT)
+    with copier.started(door.bootstrap, tmp_path, source, target) as program:
+        program.until(partial(has, door.bootstrap, target, COUNT), "it has copied all")
+        done = partial(caught_up, door.bootstrap, group_of(source), source)
+        program.until(done, "it has committed the end")
+    assert copied(door.bootstrap, target) == expected(COUNT)
+    assert ABORTED not in {*values_of_all_versions(Path(door.data), target)}
+    said = [line.split(" ", 1) for line in program.said().splitlines() if " " in line]
+    offsets = {int(last) for first, last in said if first == "offset"}
+    assert min(offsets) == UNKNOWN_OFFSET
+    assert (len(offsets) > 1) == copier.counts
+    assert not copier.requests or {last for first, last in said if first == "wrote"} == {*copier.requests}
+
+
+def survive(directory: Path, name: str, seed: int, kills: int) -> None:
+    """Two gateways and a program, one of which is killed, again and again."""
+    draw, root = ManualClock(seed=seed), directory / "root"
+    settings: dict[str, object] = {"linger_ms": 1, "leader_timeout_ms": LEADER_TIMEOUT_MS}
+    with ExitStack() as open_:
+        gateways = [
+            open_.enter_context(closing(KafkaGateway(root, settings, http_port=free_port())))
+            for _ in range(2)
+        ]
+        bootstrap = ",".join(each.bootstrap for each in gateways)
+        for topic in (SOURCE, TARGET):
+            gateways[0].create_topic(topic, PARTITIONS)
+        program = open_.enter_context(COPIERS[name].started(bootstrap, directory / "copier", SOURCE, TARGET))
+        for number in range(kills):
+            sent(bootstrap, SOURCE, number * COUNT, COUNT)
+            program.until(partial(has, bootstrap, TARGET, number * COUNT + 1), "it has copied some of them")
+            struck = int(draw.random() * 3)
+            victim = program if struck == 2 else gateways[struck]
+            victim.kill()
+            victim.start()
+        sent(bootstrap, SOURCE, kills * COUNT, COUNT)
+        most = (kills + 1) * COUNT
+        program.until(partial(has, bootstrap, TARGET, most), "it has copied all of them")
+        program.until(partial(caught_up, bootstrap, group_of(SOURCE), SOURCE), "it has committed the end")
+        assert copied(bootstrap, TARGET) == expected(most)
+    assert check(open_store(root)).problems == []
+    assert ABORTED not in {*values_of_all_versions(root, TARGET)}
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("name", COPIERS)
+def test_each_record_is_copied_once_through_kills(tmp_path: Path, name: str) -> None:
+    survive(tmp_path, name, seed=len(name), kills=10)
