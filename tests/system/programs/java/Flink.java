@@ -29,9 +29,10 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.errors.TopicExistsException;
 
 /**
- * A copier by Flink, on a MiniCluster: {@code Flink BOOTSTRAP SOURCE TARGET GROUP none} makes the two topics where
- * they are missing, and writes each record of SOURCE to TARGET in upper case, at least once. It begins at its last
- * checkpoint in the directory where it runs; the group only shows how far it is.
+ * A copier by Flink, on a MiniCluster: {@code Flink BOOTSTRAP SOURCE TARGET GROUP none [ID]} makes the two topics
+ * where they are missing, and writes each record of SOURCE to the same partition of TARGET in upper case: exactly
+ * once by transactional ids that begin with ID, else at least once. It begins at its last checkpoint in the directory
+ * where it runs; the group only shows how far it is.
  */
 public class Flink {
     static final Path CHECKPOINTS = Path.of("checkpoints").toAbsolutePath();
@@ -51,7 +52,7 @@ public class Flink {
         environment
                 .fromSource(read(bootstrap, source, group), WatermarkStrategy.noWatermarks(), "read")
                 .uid("read")
-                .sinkTo(write(bootstrap, target))
+                .sinkTo(write(bootstrap, target, args.length > 5 ? args[5] : null))
                 .uid("write");
         environment.execute("copier");
     }
@@ -66,13 +67,16 @@ public class Flink {
                 .build();
     }
 
-    static KafkaSink<Pair> write(String bootstrap, String topic) {
+    static KafkaSink<Pair> write(String bootstrap, String topic, String id) {
         KafkaRecordSerializationSchema<Pair> schema =
-                (pair, context, time) -> new ProducerRecord<>(topic, pair.key, pair.value);
-        return KafkaSink.<Pair>builder()
-                .setBootstrapServers(bootstrap)
-                .setDeliveryGuarantee(DeliveryGuarantee.AT_LEAST_ONCE)
-                .setRecordSerializer(schema)
+                (pair, context, time) -> new ProducerRecord<>(topic, pair.partition, pair.key, pair.value);
+        var sink = KafkaSink.<Pair>builder().setBootstrapServers(bootstrap).setRecordSerializer(schema);
+        if (id == null) {
+            return sink.setDeliveryGuarantee(DeliveryGuarantee.AT_LEAST_ONCE).build();
+        }
+        return sink.setDeliveryGuarantee(DeliveryGuarantee.EXACTLY_ONCE)
+                .setTransactionalIdPrefix(id)
+                .setProperty("transaction.timeout.ms", "60000")
                 .build();
     }
 
@@ -102,6 +106,7 @@ public class Flink {
     }
 
     public static class Pair {
+        public int partition;
         public byte[] key;
         public byte[] value;
     }
@@ -110,6 +115,7 @@ public class Flink {
         @Override
         public void deserialize(ConsumerRecord<byte[], byte[]> record, Collector<Pair> out) {
             Pair pair = new Pair();
+            pair.partition = record.partition();
             pair.key = record.key();
             pair.value = new String(record.value()).toUpperCase().getBytes();
             out.collect(pair);

@@ -17,17 +17,24 @@ import org.springframework.kafka.core.DefaultKafkaProducerFactory;
 import org.springframework.kafka.core.KafkaAdmin;
 import org.springframework.kafka.core.KafkaTemplate;
 import org.springframework.kafka.listener.ContainerProperties.AckMode;
+import org.springframework.kafka.listener.DefaultAfterRollbackProcessor;
+import org.springframework.kafka.transaction.KafkaTransactionManager;
+import org.springframework.util.backoff.FixedBackOff;
 
 /**
- * A copier by Spring Kafka: {@code Spring BOOTSTRAP SOURCE TARGET GROUP classic|consumer} makes the two topics where
- * they are missing, and writes each record of SOURCE to TARGET in upper case, at least once, as a member of GROUP.
+ * A copier by Spring Kafka: {@code Spring BOOTSTRAP SOURCE TARGET GROUP classic|consumer [ID]} makes the two topics
+ * where they are missing, and writes each record of SOURCE to the same partition of TARGET in upper case, as a member
+ * of GROUP, at least once. With ID it does so exactly once, by a transaction manager whose transactional ids begin
+ * with that; every tenth time it writes "aborted" and fails, and it prints the offset that each answer has.
  */
 @Configuration
 @EnableKafka
 public class Spring {
+    int times;
+
     public static void main(String[] args) {
-        String[] names = {"bootstrap", "source", "target", "group", "protocol"};
-        for (int number = 0; number < names.length; number++) {
+        String[] names = {"bootstrap", "source", "target", "group", "protocol", "id"};
+        for (int number = 0; number < args.length; number++) {
             System.setProperty("copier." + names[number], args[number]);
         }
         new AnnotationConfigApplicationContext(Spring.class).registerShutdownHook();
@@ -49,11 +56,20 @@ public class Spring {
     }
 
     @Bean
-    KafkaTemplate<String, String> template() {
-        return new KafkaTemplate<>(new DefaultKafkaProducerFactory<>(Map.of(
+    DefaultKafkaProducerFactory<String, String> producers() {
+        var producers = new DefaultKafkaProducerFactory<String, String>(Map.of(
                 ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, told("bootstrap"),
                 ProducerConfig.KEY_SERIALIZER_CLASS_CONFIG, StringSerializer.class,
-                ProducerConfig.VALUE_SERIALIZER_CLASS_CONFIG, StringSerializer.class)));
+                ProducerConfig.VALUE_SERIALIZER_CLASS_CONFIG, StringSerializer.class));
+        if (told("id") != null) {
+            producers.setTransactionIdPrefix(told("id"));
+        }
+        return producers;
+    }
+
+    @Bean
+    KafkaTemplate<String, String> template() {
+        return new KafkaTemplate<>(producers());
     }
 
     @Bean
@@ -71,11 +87,25 @@ public class Spring {
         var factory = new ConcurrentKafkaListenerContainerFactory<String, String>();
         factory.setConsumerFactory(new DefaultKafkaConsumerFactory<>(config));
         factory.getContainerProperties().setAckMode(AckMode.RECORD);
+        if (told("id") != null) {
+            var manager = new KafkaTransactionManager<>(producers());
+            factory.getContainerProperties().setKafkaAwareTransactionManager(manager);
+            var always = new FixedBackOff(0, FixedBackOff.UNLIMITED_ATTEMPTS);
+            factory.setAfterRollbackProcessor(new DefaultAfterRollbackProcessor<>(always));
+        }
         return factory;
     }
 
     @KafkaListener(topics = "#{systemProperties['copier.source']}", groupId = "#{systemProperties['copier.group']}")
     void copy(ConsumerRecord<String, String> record) throws Exception {
-        template().send(told("target"), record.key(), record.value().toUpperCase()).get();
+        boolean aborts = told("id") != null && times++ % 10 == 0;
+        String value = aborts ? "aborted" : record.value().toUpperCase();
+        var sent = template().send(told("target"), record.partition(), record.key(), value).get();
+        if (told("id") != null) {
+            System.out.println("offset " + sent.getRecordMetadata().offset());
+        }
+        if (aborts) {
+            throw new IllegalStateException("it aborts");
+        }
     }
 }

@@ -1,4 +1,4 @@
-// A copier by transactions of Sarama: `sarama-once BOOTSTRAP SOURCE TARGET GROUP ID` writes each record of SOURCE to
+// A copier by transactions of Sarama: `kafka-sarama-once BOOTSTRAP SOURCE TARGET GROUP ID` writes each record of SOURCE to
 // the same partition of TARGET in upper case, exactly once, as a member of GROUP, by a transactional id for each
 // partition. Every third batch it writes as "aborted" first, and aborts that. It prints the offset of each answer.
 package main

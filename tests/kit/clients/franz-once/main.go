@@ -1,7 +1,7 @@
-// A copier by transactions of franz-go: `franz-once BOOTSTRAP SOURCE TARGET GROUP ID VERSION` writes each record of
-// SOURCE to the same partition of TARGET in upper case, exactly once, as a member of GROUP. Every third batch it
-// writes as "aborted", and aborts that. With VERSION 1 it is a client of Kafka 3.9, which knows transaction version
-// 1 alone. It prints the offset that each answer has, and the requests of its transactions with their versions.
+// A copier by transactions of franz-go: `kafka-franz-once BOOTSTRAP SOURCE TARGET GROUP 1|2 ID` writes each record of SOURCE
+// to the same partition of TARGET in upper case, exactly once, as a member of GROUP. Every third batch it writes as
+// "aborted", and aborts that. With 1 it is a client of Kafka 3.9, which knows transaction version 1 alone. It prints
+// the offset that each answer has, and the requests of its transactions with their versions.
 package main
 
 import (
@@ -38,7 +38,7 @@ func (printer) Log(level kgo.LogLevel, message string, keyvals ...any) {
 }
 
 func main() {
-	bootstrap, source, target, group, id, version := os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6]
+	bootstrap, source, target, group, version, id := os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6]
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	options := []kgo.Opt{
