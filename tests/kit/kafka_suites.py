@@ -45,6 +45,8 @@ class Absent(ModuleType):
     __path__ = []
 
     def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
         return type(name, (), {})
 
 

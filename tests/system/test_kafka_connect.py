@@ -2,18 +2,21 @@
 file, and records from cluster to cluster and back, through kills of gateways and workers.
 """
 
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.kit.connect import JARS, Worker, properties
 from tests.kit.kafka import KafkaGateway, kafka_gateway, librdkafka_producer, read_all
 from tests.kit.kafka_programs import kafka_tool
 from tests.kit.programs import Program, caught_up, java_class_path, java_command
-from tests.kit.support import WAIT_S
+from tests.kit.support import WAIT_S, free_port
 
 pytestmark = pytest.mark.torture
 
@@ -70,7 +73,48 @@ def test_lines_go_through_a_topic_from_file_to_file(tmp_path: Path) -> None:
     assert [*dict.fromkeys(found)] == everything
 
 
-def mirror(directory: Path, east: KafkaGateway, west: KafkaGateway) -> list[str]:
+def test_lines_come_once_through_kills_where_the_worker_has_transactions(tmp_path: Path) -> None:
+    source, written, rounds = tmp_path / "source.txt", list[str](), ("quiet", "gateway", "worker") * 2
+    source.touch()
+
+    def write(added: Sequence[str]) -> None:
+        written.extend(added)
+        with source.open("a") as file:
+            file.writelines(f"{line}\n" for line in added)
+
+    def found(gateway: KafkaGateway) -> list[str]:
+        return [(each.value or b"").decode() for each in read_all(gateway.bootstrap, "lines")]
+
+    def more_than(count: int) -> bool:
+        return len(found(gateway)) > count
+
+    def complete() -> bool:
+        """The connector keeps lines that it has read back until there is another one."""
+        if more_than(len(written) - 1):
+            return True
+        write([f"last {len(written)}"])
+        return False
+
+    with ExitStack() as open_:
+        gateway = open_.enter_context(closing(KafkaGateway(tmp_path / "root", http_port=free_port())))
+        gateway.create_topic("lines", 1)
+        worker = open_.enter_context(Worker(gateway, tmp_path / "worker", once=True))
+        config = {"connector.class": f"{FILE}SourceConnector", "file": str(source), "topic": "lines"}
+        worker.put("source", {**ONE, **config, "batch.size": 20, "exactly.once.support": "required"})
+        for number, name in enumerate(rounds):
+            known = len(written)
+            write(lines(f"{number} {name}"))
+            worker.program.until(partial(more_than, known), "some of the lines are in the topic")
+            if name != "quiet":
+                victim = worker.program if name == "worker" else gateway
+                victim.kill()
+                victim.start()
+        worker.program.until(complete, "all lines are in the topic")
+        assert found(gateway) == written
+    assert check(open_store(tmp_path / "root")).problems == []
+
+
+def mirror(directory: Path, east: KafkaGateway, west: KafkaGateway, *, once: bool) -> list[str]:
     """The command of MirrorMaker 2 between two clusters, in both directions."""
     config: dict[str, object] = {
         "clusters": "east, west",
@@ -94,7 +138,10 @@ def mirror(directory: Path, east: KafkaGateway, west: KafkaGateway) -> list[str]
         "emit.checkpoints.interval.seconds": 1,
         "offset.flush.interval.ms": 500,
         "offset.lag.max": 0,
-        "dedicated.mode.enable.internal.rest": "false",
+        "dedicated.mode.enable.internal.rest": str(once).lower(),
+        "listeners": f"http://127.0.0.1:{free_port()}",
+        "east.exactly.once.source.support": "enabled" if once else "disabled",
+        "west.exactly.once.source.support": "enabled" if once else "disabled",
         "sync.topic.acls.enabled": "false",
     }
     file = properties(directory / "mirror.properties", config)
@@ -109,13 +156,16 @@ def feed(gateway: KafkaGateway, name: str) -> None:
     assert producer.flush(WAIT_S) == 0
 
 
-def rows(gateway: KafkaGateway, topic: str) -> list[tuple[object, ...]]:
-    """The records of a topic by partition and offset, those that are there twice once."""
+def rows(gateway: KafkaGateway, topic: str, *, once: bool) -> list[tuple[object, ...]]:
+    """The records of a topic by partition and offset; those that are there twice once, except where each is to
+    be there `once`.
+    """
     admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
     if topic not in admin.list_topics(timeout=WAIT_S).topics:
         return []
     found = read_all(gateway.bootstrap, topic, 2)
-    return [*dict.fromkeys((each.partition, each.key, each.value) for each in found)]
+    every = [(each.partition, each.key, each.value) for each in found]
+    return every if once else [*dict.fromkeys(every)]
 
 
 def read_as(group: str, gateway: KafkaGateway) -> None:
@@ -127,17 +177,23 @@ def read_as(group: str, gateway: KafkaGateway) -> None:
     )
 
 
-def test_two_clusters_mirror_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("once", [False, True], ids=["at least once", "exactly once"])
+def test_two_clusters_mirror_each_other(tmp_path: Path, once: bool) -> None:
     with ExitStack() as open_:
-        east, west = (open_.enter_context(kafka_gateway(tmp_path / name)) for name in ("east", "west"))
+        east, west = (
+            open_.enter_context(
+                closing(KafkaGateway(tmp_path / name, {"linger_ms": 0}, http_port=free_port()))
+            )
+            for name in ("east", "west")
+        )
         for gateway, name in ((east, "east"), (west, "west")):
             gateway.create_topic("orders", 2)
             feed(gateway, name)
-        program = open_.enter_context(Program(mirror(tmp_path, east, west), tmp_path / "mirror"))
+        program = open_.enter_context(Program(mirror(tmp_path, east, west, once=once), tmp_path / "mirror"))
 
         def mirrored() -> bool:
-            return rows(west, "east.orders") == rows(east, "orders") and (
-                rows(east, "west.orders") == rows(west, "orders")
+            return rows(west, "east.orders", once=once) == rows(east, "orders", once=True) and (
+                rows(east, "west.orders", once=once) == rows(west, "orders", once=True)
             )
 
         program.until(mirrored, "each cluster has the orders of the other one")
