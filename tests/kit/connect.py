@@ -15,9 +15,11 @@ PLAIN = "org.apache.kafka.connect.storage.StringConverter"
 
 
 class Worker:
-    """A worker of Connect, in distributed mode, with its REST interface."""
+    """A worker of Connect, in distributed mode, with its REST interface. If `once`, the records of a source
+    are in a transaction with its offsets.
+    """
 
-    def __init__(self, gateway: KafkaGateway, directory: Path, *jars: str) -> None:
+    def __init__(self, gateway: KafkaGateway, directory: Path, *jars: str, once: bool = False) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
         config = {
             "bootstrap.servers": gateway.bootstrap,
@@ -30,6 +32,7 @@ class Worker:
             "session.timeout.ms": 6_000,
             "heartbeat.interval.ms": 1_000,
             "scheduled.rebalance.max.delay.ms": 1_000,
+            "exactly.once.source.support": "enabled" if once else "disabled",
         }
         for kind in ("offset", "config", "status"):
             config[f"{kind}.storage.topic"] = f"connect-{kind}"

@@ -20,7 +20,7 @@ BATCH, WAIT_S = 20, 30.0
 
 
 class Job(NamedTuple):
-    """A copy from one topic to another, by a transactional id."""
+    """What is copied, and by which transactional id."""
 
     bootstrap: str
     source: str
@@ -75,8 +75,9 @@ def _transact(
     try:
         producer.begin_transaction()
         for message in messages:
-            value = ABORTED if aborts else message.value()
-            producer.produce(job.target, value, message.key(), partition=message.partition() or 0)
+            value, partition = ABORTED if aborts else message.value(), message.partition()
+            assert partition is not None
+            producer.produce(job.target, value, message.key(), partition=partition)
         if aborts:
             producer.flush(WAIT_S)
             producer.abort_transaction(WAIT_S)
@@ -106,13 +107,10 @@ def _commit(producer: Producer) -> None:
 
 def _go_back(consumer: Consumer, messages: list[Message]) -> None:
     """To what the group has committed: the same records come again."""
-    assigned = consumer.assignment()
-    committed = {(each.topic, each.partition): each.offset for each in consumer.committed(assigned, WAIT_S)}
-    read = {(message.topic(), message.partition()) for message in messages}
-    for each in assigned:
-        at = each.topic, each.partition
-        if at in read:
-            consumer.seek(TopicPartition(each.topic, each.partition, max(committed[at], 0)))
+    places = {(each.topic(), each.partition()) for each in messages}
+    for each in consumer.committed(consumer.assignment(), WAIT_S):
+        if (each.topic, each.partition) in places:
+            consumer.seek(TopicPartition(each.topic, each.partition, max(each.offset, 0)))
 
 
 if __name__ == "__main__":

