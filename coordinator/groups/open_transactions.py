@@ -208,7 +208,7 @@ class OpenTransactions:
 def _longest(
     found: Iterable[tuple[str, ProducerRun]], first: int | None
 ) -> Iterable[tuple[str, ProducerRun]]:
-    """Those of the runs of a partition that follow one another from the sequence `first` on, as far as any
+    """The runs of a partition that follow one another from the sequence `first` on, as far as any
     do. A client that sends again may have sent more at once: its runs overlap, and hold the same records.
     """
     if first is None:

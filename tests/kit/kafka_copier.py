@@ -20,7 +20,7 @@ BATCH, WAIT_S = 20, 30.0
 
 
 class Job(NamedTuple):
-    """What is copied, and by which transactional id."""
+    """A copy from one topic to another, by a transactional id."""
 
     bootstrap: str
     source: str

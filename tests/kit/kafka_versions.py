@@ -1,4 +1,4 @@
-"""What each version of a topic's tables holds, as delta-rs reads them."""
+"""Each version of a topic's tables, as delta-rs reads them."""
 
 from collections.abc import Iterator
 from pathlib import Path

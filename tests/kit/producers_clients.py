@@ -53,7 +53,7 @@ class Sent:
 
 @dataclass(eq=False)
 class Transaction:
-    """What a client has written, and what it knows of the end: None while it has not asked for one, or (with
+    """Records that a client has written, and what it knows of the end: None while it has not asked for one, or (with
     `asked`) was not answered.
     """
 
@@ -66,7 +66,7 @@ class Transaction:
 
 @dataclass(eq=False)
 class Shared:
-    """What all clients of a world know: their transactions in order, late messages, and who was fenced by
+    """Facts that all clients of a world know: their transactions in order, late messages, and who was fenced by
     whom.
     """
 

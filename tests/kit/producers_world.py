@@ -144,7 +144,7 @@ class World:
         return values
 
     def offsets(self) -> dict[str, int]:
-        """What each group has committed."""
+        """The offsets that each group has committed."""
         log = self.cluster.topic(CONSUMER_OFFSETS).partition(0)
         log.refresh(wait=True)
         return {key.group: value.offset for key, value in committed_offsets([log]).items()}

@@ -27,7 +27,7 @@ COUNT = 200
 
 
 class Offsets(Enum):
-    """What a client has for the offset of a record when its transaction is open."""
+    """The answer of a client for the offset of a record when its transaction is open."""
 
     UNKNOWN = auto()
     COUNTED = auto()

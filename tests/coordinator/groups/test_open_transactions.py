@@ -1,4 +1,4 @@
-"""What is staged for transactions that are open."""
+"""Open transactions, and what is staged for them."""
 
 import msgspec
 import pytest
