@@ -53,8 +53,8 @@ class Sent:
 
 @dataclass(eq=False)
 class Transaction:
-    """Records that a client has written, and what it knows of the end: None while it has not asked for one, or (with
-    `asked`) was not answered.
+    """Records that a client has written, and what it knows of the end: None while it has not asked for one,
+    or (with `asked`) was not answered.
     """
 
     owner: str
@@ -66,8 +66,8 @@ class Transaction:
 
 @dataclass(eq=False)
 class Shared:
-    """Facts that all clients of a world know: their transactions in order, late messages, and who was fenced by
-    whom.
+    """Facts that all clients of a world know: their transactions in order, late messages, and who was fenced
+    by whom.
     """
 
     world: World
