@@ -20,7 +20,7 @@ BATCH, WAIT_S = 20, 30.0
 
 
 class Job(NamedTuple):
-    """A copy from one topic to another, by a transactional id."""
+    """A copy to make, and its transactional id."""
 
     bootstrap: str
     source: str

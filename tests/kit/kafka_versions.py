@@ -1,4 +1,4 @@
-"""Each version of a topic's tables, as delta-rs reads them."""
+"""The versions of a topic's tables, as delta-rs reads them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -2,6 +2,7 @@
 each record is copied once, in order, and no version of any table has what they wrote and aborted.
 """
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ COUNT = 200
 
 
 class Offsets(Enum):
-    """The answer of a client for the offset of a record when its transaction is open."""
+    """How a client gives the offset of a record while its transaction is open."""
 
     UNKNOWN = auto()
     COUNTED = auto()
@@ -63,6 +64,10 @@ def node(name: str) -> Sequence[str]:
     return ["node", str(SOURCES / "node" / name)]
 
 
+def python(name: str) -> Sequence[str]:
+    return [sys.executable, str(SOURCES / "python" / f"{name}.py")]
+
+
 def binary(name: str) -> Sequence[str]:
     return [str(needed(GO_CLIENTS / name))]
 
@@ -72,6 +77,7 @@ VERSION_2 = "Produce v13", "TxnOffsetCommit v5", "EndTxn v5"
 """The requests of a transaction, by the version that the two sides agree on (KIP-890)."""
 
 COPIERS = {
+    "aiokafka": Copier(partial(python, "by_aiokafka_once"), offsets=Offsets.COUNTED),
     "kafkajs": Copier(partial(node, "kafkajs_once.js")),
     "sarama": Copier(partial(binary, "kafka-sarama-once"), offsets=Offsets.COUNTED),
     "franz": Copier(partial(binary, "kafka-franz-once"), ["2"], requests=VERSION_2),
