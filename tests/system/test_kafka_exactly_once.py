@@ -47,6 +47,7 @@ class Copier:
     how: Sequence[str] = ()
     offsets: Offsets = Offsets.UNKNOWN
     requests: Collection[str] = ()
+    kills: int = 10
 
     def started(self, bootstrap: str, directory: Path, source: str, target: str) -> Program:
         """Running."""
@@ -82,8 +83,8 @@ COPIERS = {
     "sarama": Copier(partial(binary, "kafka-sarama-once"), offsets=Offsets.COUNTED),
     "franz": Copier(partial(binary, "kafka-franz-once"), ["2"], requests=VERSION_2),
     "franz-as-of-3.9": Copier(partial(binary, "kafka-franz-once"), ["1"], requests=VERSION_1),
-    "spring": Copier(partial(java_program, "Spring", ["spring"]), ["classic"]),
-    "spring-by-KIP-848": Copier(partial(java_program, "Spring", ["spring"]), ["consumer"]),
+    "spring": Copier(partial(java_program, "Spring", ["spring"]), ["classic"], kills=4),
+    "spring-by-KIP-848": Copier(partial(java_program, "Spring", ["spring"]), ["consumer"], kills=4),
     "flink": Copier(partial(java_program, "Flink", ["flink"]), ["none"], Offsets.UNSAID),
 }
 SLOW = ("spring", "spring-by-KIP-848", "flink")
@@ -146,9 +147,9 @@ def test_each_record_is_copied_once(door: KafkaGateway, tmp_path: Path, name: st
     assert not copier.requests or {last for first, last in said if first == "wrote"} == {*copier.requests}
 
 
-def survive(directory: Path, name: str, seed: int, kills: int) -> None:
+def survive(directory: Path, copier: Copier, seed: int) -> None:
     """Two gateways and a program, one of which is killed, again and again."""
-    draw, root = ManualClock(seed=seed), directory / "root"
+    draw, root, kills = ManualClock(seed=seed), directory / "root", copier.kills
     settings: dict[str, object] = {"linger_ms": 1, "leader_timeout_ms": LEADER_TIMEOUT_MS}
     with ExitStack() as open_:
         gateways = [
@@ -158,7 +159,7 @@ def survive(directory: Path, name: str, seed: int, kills: int) -> None:
         bootstrap = ",".join(each.bootstrap for each in gateways)
         for topic in (SOURCE, TARGET):
             gateways[0].create_topic(topic, PARTITIONS)
-        program = open_.enter_context(COPIERS[name].started(bootstrap, directory / "copier", SOURCE, TARGET))
+        program = open_.enter_context(copier.started(bootstrap, directory / "copier", SOURCE, TARGET))
         for number in range(kills):
             sent(bootstrap, SOURCE, number * COUNT, COUNT)
             program.until(partial(has, bootstrap, TARGET, number * COUNT + 1), "it has copied some of them")
@@ -178,4 +179,4 @@ def survive(directory: Path, name: str, seed: int, kills: int) -> None:
 @pytest.mark.torture
 @pytest.mark.parametrize("name", COPIERS)
 def test_each_record_is_copied_once_through_kills(tmp_path: Path, name: str) -> None:
-    survive(tmp_path, name, seed=len(name), kills=10)
+    survive(tmp_path, COPIERS[name], seed=len(name))

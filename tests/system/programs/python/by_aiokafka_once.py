@@ -1,6 +1,6 @@
 """A copier by transactions of aiokafka: `by_aiokafka_once.py BOOTSTRAP SOURCE TARGET GROUP ID` writes each
-record of SOURCE to the same partition of TARGET in upper case, exactly once, as a member of GROUP. Every third
-batch it writes as "aborted" first, and aborts that. It prints the offset of each answer.
+record of SOURCE to the same partition of TARGET in upper case, exactly once, as a member of GROUP. Every
+third batch it writes as "aborted" first, and aborts that. It prints the offset of each answer.
 """
 
 import asyncio
