@@ -1,4 +1,4 @@
-"""Kafka Streams, at least once, at the Kafka listener: counts, windows and a join are exact after the gateway
+"""Kafka Streams, exactly once and at least once, at the Kafka listener: counts, windows and a join are exact after the gateway
 and the application were killed, and the application's state was lost.
 """
 
@@ -19,6 +19,7 @@ from tests.kit.support import WAIT_S
 WORDS = ["a", "rose", "is", "a", "rose", "is", "a", "rose", "and", "so", "on"]
 LINES = [" ".join(WORDS[: 1 + number % len(WORDS)]) for number in range(300)]
 WINDOW_MS = 10_000
+GUARANTEES = ("exactly_once_v2", "at_least_once")
 
 Record = tuple[str, str, int]
 """Key, value, and time in milliseconds."""
@@ -69,7 +70,7 @@ class Application:
 
 @contextmanager
 def application(
-    directory: Path, name: str, output: str, store: str = "rocksdb", guarantee: str = "exactly_once_v2"
+    directory: Path, name: str, output: str, store: str = "rocksdb", guarantee: str = GUARANTEES[0]
 ) -> Iterator[Application]:
     """An application with its topics, each of two partitions."""
     jars = ["kafka", "kafka-streams"] + ["rocksdb"] * (store == "rocksdb")
@@ -95,10 +96,17 @@ def lines_in_order(first: int = 0) -> list[Record]:
     return [("all", line, (first + number) * 1_000) for number, line in enumerate(LINES, 1)]
 
 
-@pytest.mark.parametrize("store", ["memory", pytest.param("rocksdb", marks=pytest.mark.torture)])
-def test_words_are_counted_once(tmp_path: Path, store: str) -> None:
+@pytest.mark.parametrize(
+    ("store", "guarantee"),
+    [
+        ("memory", "exactly_once_v2"),
+        pytest.param("rocksdb", "exactly_once_v2", marks=pytest.mark.torture),
+        pytest.param("rocksdb", "at_least_once", marks=pytest.mark.torture),
+    ],
+)
+def test_words_are_counted_once(tmp_path: Path, store: str, guarantee: str) -> None:
     counts = Counter(" ".join(LINES).split())
-    with application(tmp_path, "count", "counts", store) as running:
+    with application(tmp_path, "count", "counts", store, guarantee) as running:
         running.feed("lines", lines())
         running.expect({word: str(count) for word, count in counts.items()})
         running.feed("lines", lines(), killed=True)
@@ -110,7 +118,8 @@ def test_words_are_counted_once(tmp_path: Path, store: str) -> None:
 
 
 @pytest.mark.torture
-def test_windows_are_whole_when_they_close(tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_windows_are_whole_when_they_close(tmp_path: Path, guarantee: str) -> None:
     def closed(*records: Record) -> dict[str, str]:
         found = Counter(
             f"{word}@{time // WINDOW_MS * WINDOW_MS}" for _, line, time in records for word in line.split()
@@ -118,7 +127,7 @@ def test_windows_are_whole_when_they_close(tmp_path: Path) -> None:
         return {window: str(count) for window, count in found.items()}
 
     first, second, far = lines_in_order(), lines_in_order(len(LINES)), 4 * len(LINES) * 1_000
-    with application(tmp_path, "windows", "windows") as running:
+    with application(tmp_path, "windows", "windows", guarantee=guarantee) as running:
         running.feed("lines", first, killed=True)
         running.lose("lines", "streams-windows-words-repartition")
         running.program.start()
@@ -127,9 +136,10 @@ def test_windows_are_whole_when_they_close(tmp_path: Path) -> None:
 
 
 @pytest.mark.torture
-def test_a_stream_is_joined_with_a_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_stream_is_joined_with_a_table(tmp_path: Path, guarantee: str) -> None:
     people = {f"key {number}": f"name {number}" for number in range(100)}
-    with application(tmp_path, "join", "joined") as running:
+    with application(tmp_path, "join", "joined", guarantee=guarantee) as running:
         running.feed("names", [(key, name, 1_000) for key, name in people.items()])
         running.feed("orders", [(key, "first", 2_000) for key in people], killed=True)
         running.expect({key: f"first by {name}" for key, name in people.items()})
