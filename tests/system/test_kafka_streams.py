@@ -1,5 +1,5 @@
-"""Kafka Streams, exactly once and at least once, at the Kafka listener: counts, windows and a join are exact after the gateway
-and the application were killed, and the application's state was lost.
+"""Kafka Streams, exactly once and at least once, at the Kafka listener: counts, windows and a join are exact
+after the gateway and the application were killed, and the application's state was lost.
 """
 
 from collections import Counter
