@@ -34,7 +34,7 @@ from pydantic_settings import (
 from ingest.registry_settings import RegistrySettings, checked_registries
 from log_tables.cluster.credential import AuthenticationMethod
 from log_tables.errors import InvalidConfig
-from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX, PEER_KEPT_S
+from log_tables.limits import BATCH_MAX_BYTES, KIB, MIB, PARTITIONS_MAX, PEER_KEPT_S, STAGED_MAX_AGE_MS
 from log_tables.spelling import meant
 from log_tables.store.file import unusable
 from log_tables.store.store import Durability
@@ -112,7 +112,9 @@ class Settings(BaseSettings):
     kafka_compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     kafka_connections_max_idle_ms: int = Field(default=600_000, ge=100)
     producer_ids_max: int = Field(default=10_000, ge=1)
-    transaction_max_timeout_ms: int = Field(default=900_000, ge=1)
+    transaction_max_timeout_ms: int = Field(default=900_000, ge=1, le=STAGED_MAX_AGE_MS // 2)
+    transactions_max_bytes: ByteSize = Field(default=ByteSize(16 * 1024 * MIB), ge=MIB)
+    principal_transactions_max_bytes: ByteSize = Field(default=ByteSize(0), ge=0)
     transactional_id_expiration_ms: int = Field(default=7 * 24 * 60 * 60 * 1000, ge=1)
     auto_create_topics_enable: bool = True
     advertised_url: Url = ""

@@ -25,8 +25,8 @@ _Place = tuple[str, int]
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """Transaction `number` of an id, by the `producer` with an id and an epoch. `began_s` is a time by
-    `Clock.boottime`.
+    """Transaction `number` of an id, by the `producer` with an id and an epoch, which `principal` has begun.
+    `began_s` is a time by `Clock.boottime`.
 
     `partitions` may be written to; `runs` are staged, in the order in which they came; `sequences` come next,
     `any_first` if some may be forgotten. `groups` have offsets in it. `held` are all runs of staged files, by
@@ -37,6 +37,7 @@ class OpenTransaction:
     producer: tuple[int, int]
     began_s: float
     any_first: bool = False
+    principal: str = ""
     partitions: set[TopicIdPartition] = field(default_factory=set)
     runs: list[tuple[str, StagedRun]] = field(default_factory=list)
     sequences: dict[_Place, int] = field(default_factory=dict)
@@ -59,9 +60,14 @@ class OpenTransaction:
 class OpenTransactions:
     """The open transactions of one partition of `__consumer_offsets`, by transactional id; and how many runs
     of each staged file are of use.
+
+    `doubtful`: a staged file could not be read. What was begun before may have had records in it.
     """
 
     def __init__(self) -> None:
+        self.doubtful = False
+        self.sizes = Counter[str]()
+        """The bytes that are staged for open transactions, by principal."""
         self._open: dict[str, OpenTransaction] = {}
         self._used: dict[str, int] = {}
         self._known: set[str] = set()
@@ -81,6 +87,14 @@ class OpenTransactions:
         """Whether all that concerns an id is known, as it has begun or ended a transaction here."""
         return name in self._known
 
+    def check_whole(self, name: str) -> None:
+        """Raise InvalidTransactionState if records may be lost of the transaction of an id."""
+        if self.doubtful and not self.knows(name):
+            raise InvalidTransactionState(
+                f"a staged file is damaged, and the transaction of the transactional id {name[:100]!r} may "
+                "have records in it; abort it, and begin another"
+            )
+
     def note(self, name: str) -> None:
         """All that concerns an id is known from now on."""
         self._known.add(name)
@@ -98,6 +112,7 @@ class OpenTransactions:
                 (value.producer_id, value.epoch),
                 now_s,
                 len(value.sequences) >= SEQUENCES_KEPT,
+                value.principal,
                 sequences={(topic, p): n for topic, p, n in value.sequences},
             )
         return found
@@ -109,6 +124,8 @@ class OpenTransactions:
         found = self._open.pop(name, None)
         if found is None:
             return []
+        self.sizes[found.principal] -= found.size_bytes
+        self.sizes += Counter()  # without those that have nothing
         left = Counter(path for path, _ in found.held)
         left.subtract(file.path for file in committed for _ in file.runs)
         return self._release(left.elements())
@@ -144,6 +161,7 @@ class OpenTransactions:
         transaction.partitions.add(entry.at)
         transaction.runs.append((file, run))
         transaction.size_bytes += run.length
+        self.sizes[transaction.principal] += run.length
         return None
 
     def _hold(self, transaction: OpenTransaction, file: str, run: StagedRun) -> None:

@@ -107,7 +107,10 @@ class Shard:
 
     def _read_staged(self, ids: Group | None) -> None:
         """Take up what is staged for the transactions of transactional ids, open and committed."""
-        files = [*files_of(self._cluster.store, self.partition)]
+        files, errors = files_of(self._cluster.store, self.partition)
+        for error in errors:
+            _log.error("%s", error)
+        self.open.doubtful = bool(errors)
         unused = {*self.open.remember(files, self.producers, self._clock.boottime())}
         for intent in ids.transactions.pending.values() if ids is not None else ():
             self.open.hold(intent.staged)

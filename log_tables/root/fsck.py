@@ -4,7 +4,7 @@ Nothing is trusted: the log is replayed from its oldest readable version, each c
 compared with the replay, and every segment is read and compared with its stats.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from log_tables.clock import SystemClock
@@ -38,7 +38,8 @@ from log_tables.root.log_replay import replay
 from log_tables.root.table_check import Report, check_remote, checked, declared_columns
 from log_tables.root.table_metadata import check_settings
 from log_tables.root.topic_history import TopicHistory
-from log_tables.segments.staging import is_whole
+from log_tables.segments.producer_staging import files_of
+from log_tables.segments.staging import is_whole, vacuum
 from log_tables.store.store import Store, open_store
 from log_tables.table.snapshot import Snapshot
 
@@ -95,7 +96,19 @@ def check(store: Store, deep: bool = False) -> Report:
     _check_credentials(store, report)
     report.root_problems += schema_problems(store)
     report.root_problems += lost_files(store, staged, lambda: _staged(store, groups), is_whole)
+    _check_staging(store, len(groups), staged.staged(), report)
     return report
+
+
+def _check_staging(store: Store, coordinators: int, named: Collection[str], report: Report) -> None:
+    """The staged files whose transactions cannot be known, and those that no transaction can need."""
+    for coordinator in range(coordinators):
+        report.root_problems += (error.message for error in files_of(store, coordinator)[1])
+    report.doubts += (
+        f"the staged file {file.path} is older than a day, and no transaction needs it; `lakelog maintain` "
+        "deletes it"
+        for file in vacuum(store, named, dry_run=True)
+    )
 
 
 def check_topic(store: Store, name: str, partition: int | None = None, deep: bool = False) -> Report:

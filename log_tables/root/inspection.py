@@ -190,7 +190,8 @@ def lacks(store: Store, directory: str, snapshot: Snapshot) -> Iterator[str]:
 
 def _is_staged(store: Store, file: StagedFile) -> bool:
     try:
-        return store.head(file.path).size == sum(run.length for run in file.runs)
+        # Others may have runs in it.
+        return store.head(file.path).size >= max(run.start + run.length for run in file.runs)
     except ObjectMissing:
         return False
 

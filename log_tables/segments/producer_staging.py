@@ -7,7 +7,7 @@ them again. A file belongs to one coordinator, a partition of `__consumer_offset
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -91,7 +91,7 @@ def stage(
     places: Iterable[Sequence[int]],
 ) -> ProducerFile:
     """Put `entries` into a new file of the partition `coordinator`, with a run for those at each of `places`;
-    durable on return. Raises StoreUnavailable.
+    durable on return. Raises PutRefused, OutcomeUnknown.
     """
     runs: list[ProducerRun] = []
     data: list[pa.Buffer | bytes] = []
@@ -109,19 +109,24 @@ def stage(
     foot = msgspec.msgpack.encode(runs)
     seal = hashlib.sha256(foot).hexdigest()[:16]
     path = staging_path(clock.unique_id(), seal, coordinator)
-    store.put_new(path, b"".join((*data, foot, _LENGTH.pack(len(foot)))))
+    # Whole or not there: whoever takes over must know a damaged file from one that is on its way.
+    store.put_if_absent(path, b"".join((*data, foot, _LENGTH.pack(len(foot)))))
     return ProducerFile(path, tuple(runs))
 
 
-def files_of(store: Store, coordinator: int) -> Iterator[ProducerFile]:
-    """The staged files of the partition `coordinator`, in no order. Files that end while they are listed are
-    left out. Raises CorruptSegment, StoreUnavailable.
+def files_of(store: Store, coordinator: int) -> tuple[list[ProducerFile], list[CorruptSegment]]:
+    """The staged files of the partition `coordinator`, in no order, and why others cannot be read. Files that
+    end while they are listed are left out. Raises StoreUnavailable.
     """
+    files, errors = [], []
     for found in store.list(staging_directory(coordinator)):
         try:
-            yield read_foot(store, found.path, found.size)
+            files.append(read_foot(store, found.path, found.size))
         except ObjectMissing:
             continue
+        except CorruptSegment as error:
+            errors.append(error)
+    return files, errors
 
 
 def read_foot(store: Store, path: str, size: int) -> ProducerFile:
@@ -140,8 +145,8 @@ def read_foot(store: Store, path: str, size: int) -> ProducerFile:
         return ProducerFile(path, tuple(msgspec.msgpack.decode(foot, type=list[ProducerRun])))
     except (ValueError, struct.error) as error:
         raise CorruptSegment(
-            f"the staged file {path} cannot be read: {error}; restore it from a backup, or delete it, which "
-            "loses transactions that are open"
+            f"the staged file {path} cannot be read: {error}; restore it from a backup, or leave it to "
+            "`lakelog vacuum`: the transactions that may have records in it are aborted"
         ) from None
 
 

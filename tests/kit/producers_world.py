@@ -23,7 +23,7 @@ from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.limits import BATCH_MAX_BYTES
 from log_tables.record import Record, input_batch, to_records
 from log_tables.segments.producer_staging import ProducerFile, ProducerRecords, joined, stage
-from log_tables.store.store import open_store
+from log_tables.store.store import Store, open_store
 from log_tables.topic_partition import TopicIdPartition
 from tests.kit.gated_loop import GatedLoop
 
@@ -44,12 +44,12 @@ class Asked:
 class Node:
     """A gateway, its event loop, and the tasks that answer its clients."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", **settings: int) -> None:
         self.loop = GatedLoop(world.clock)
         asyncio.set_event_loop(self.loop)
         cluster = Cluster.open(world.store, world.clock, NOWHERE)
         asked = Settings(data=world.store.url, linger_ms=0, advertised_url=NOWHERE)
-        asked = asked.model_copy(update={"peer_url": NOWHERE})
+        asked = asked.model_copy(update={"peer_url": NOWHERE, **settings})
         self.gateway: Gateway = gateway_of(cluster, asked, world.clock)
         self.loop.create_task(self._start())
         self.loop.turn()
@@ -100,15 +100,23 @@ class Node:
 class World:
     """The store, and the gateways: the newest last, and zombies that do not know that it leads."""
 
+    copy: Store | None = None
+    """That of a root that is about to be copied, which `begin` follows."""
     clock: ManualClock = field(default_factory=lambda: ManualClock(seed=3))
     nodes: list[Node] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.store = open_store("memory://")
+        self.store = self.copy or open_store("memory://")
+        if self.copy is None:
+            cluster = Cluster.open(self.store, self.clock, NOWHERE)
+            create_topic(cluster, OUT, PARTITIONS)
+            create_topic(cluster, IN, 1)
+            create_topic(cluster, CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
+            self.begin()
+
+    def begin(self) -> None:
+        """Have the first gateway begin."""
         self.cluster = Cluster.open(self.store, self.clock, NOWHERE)
-        create_topic(self.cluster, OUT, PARTITIONS)
-        create_topic(self.cluster, IN, 1)
-        create_topic(self.cluster, CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
         self.nodes.append(Node(self))
 
     def at(self, partition: int) -> TopicIdPartition:

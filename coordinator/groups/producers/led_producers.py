@@ -6,7 +6,9 @@ until it succeeds, by the coordinator of that time (`ended_transactions`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -38,16 +40,19 @@ from coordinator.groups.shard import Shard
 from coordinator.groups.shards import Shards
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.producer_step import Begin, End, begun, check, ended, fenced
+from ingest.buffer import RETRY_AFTER_S
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.group_log import ProducerValue
 from log_tables.errors import (
+    BufferFull,
     InvalidTransactionState,
     InvalidTransactionTimeout,
     LakelogError,
     StaleProducerEpoch,
     UnknownProducer,
 )
+from log_tables.limits import GROUPS_LOOKED_AT
 from log_tables.partition.sequencer import brief_producer_id, kept_producer_id
 from log_tables.segments.staging import StagedFile
 
@@ -129,14 +134,20 @@ class LedProducers:
             shard.open.note(name)
             self._on_event("timed out")
 
-    def expire(self, shard: Shard) -> None:
-        """Forget the ids that nobody has used for long. Raises NotLeader."""
+    def expire(self, shard: Shard, names: Iterator[str]) -> bool:
+        """Forget those of the next GROUPS_LOOKED_AT of the ids that nobody has used for long. Returns whether
+        there may be more. Raises NotLeader.
+        """
         before_ms = self._clock.now_ms() - self._settings.transactional_id_expiration_ms
-        for name, value in [*shard.producers.items()]:
-            idle = shard.open.find(name) is None and not self._ends.under_way(shard, name)
-            if idle and value.changed_ms < before_ms:
+        some = [*islice(names, GROUPS_LOOKED_AT)]
+        for name in some:
+            value = shard.producers.get(name)
+            if value is None or value.changed_ms >= before_ms:
+                continue
+            if shard.open.find(name) is None and not self._ends.under_way(shard, name):
                 shard.set_producer(name, None)
                 shard.open.forget(name)
+        return len(some) == GROUPS_LOOKED_AT
 
     async def _begin(self, shard: Shard, asked: InitProducer) -> Producer:
         most = self._settings.transaction_max_timeout_ms
@@ -210,6 +221,8 @@ class LedProducers:
         after = ended(asked.id, before, event)
         if after is not before:
             self._ends.check(shard, asked.id)
+            if asked.commits:
+                shard.open.check_whole(asked.id)
             self._set(shard, asked.id, after, staged, ends=True)
             shard.open.note(asked.id)
         return await self._said(shard, asked.id, after, after is not before)
@@ -265,9 +278,25 @@ class LedProducers:
                     f"{batch.at} is in no open transaction of the transactional id {batch.id[:100]!r}; add "
                     "it first, or abort the transaction"
                 )
+            self._check_room(transaction.principal)
             return transaction.number
         except LakelogError as error:
             return failure_of(error)
+
+    def _check_room(self, principal: str) -> None:
+        """Raise BufferFull if open transactions have as many bytes as they may."""
+        sizes = sum((shard.open.sizes for shard in self._shards), Counter[str]())
+        bounds = self._settings.transactions_max_bytes, self._settings.principal_transactions_max_bytes
+        for what, size, most, setting in (
+            ("all clients", sizes.total(), bounds[0], "transactions_max_bytes"),
+            (principal, sizes[principal], bounds[1], "principal_transactions_max_bytes"),
+        ):
+            if most and size >= most:
+                raise BufferFull(
+                    f"open transactions of {what or 'this client'} have {size} bytes at this coordinator; end "
+                    f"some, send it again, or raise {setting}",
+                    retry_after_s=RETRY_AFTER_S,
+                )
 
     async def _note_staged(self, shard: Shard, request: Staged) -> Outcomes:
         """Note what is staged, if nobody has taken over before: whoever does later finds the file."""

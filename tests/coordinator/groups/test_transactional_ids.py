@@ -1,0 +1,166 @@
+"""The coordinator of transactional ids, in a whole gateway: what it refuses and forgets, and after damage."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.groups.producers.producer_wire import (
+    Admit,
+    Batch,
+    EndTransaction,
+    InitProducer,
+    Outcomes,
+    Producer,
+    Staged,
+)
+from log_tables.errors import BufferFull, InvalidTransactionState, UnknownProducer
+from log_tables.root.copy import copy_root
+from log_tables.segments.producer_staging import ProducerFile, ProducerRecords
+from log_tables.store.store import open_store
+from tests.kit.producers_world import Node, World, values_batch
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.end()
+
+
+class Client:
+    """A producer of transaction version 2."""
+
+    def __init__(self, world: World, name: str, principal: str = "") -> None:
+        self.world, self.name, self.sequence = world, name, 0
+        begun = self.ask(InitProducer(name, 60_000, -1, -1, principal))
+        assert isinstance(begun, Producer)
+        self.begun = begun
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        return self.name, self.begun.producer_id, self.begun.epoch
+
+    def ask(self, request: object) -> object:
+        node = self.world.nodes[-1]
+        return self.world.finish(node.ask(request), node)  # type: ignore[arg-type]
+
+    def admit(self) -> object:
+        answer = self.ask(Admit((Batch(*self.place, self.sequence, self.world.at(0), True),)))
+        assert isinstance(answer, Outcomes)
+        (number,) = answer.each
+        return number if isinstance(number, int) else number.error()
+
+    def write(self, value: bytes) -> ProducerFile:
+        number = self.admit()
+        assert isinstance(number, int)
+        entry = ProducerRecords(*self.place, number, self.sequence, self.world.at(0), values_batch([value]))
+        file = self.world.stage([entry])
+        assert self.ask(Staged(file)) == Outcomes((0,))
+        self.sequence += 1
+        return file
+
+    def end(self, commits: bool = True) -> object:
+        answer = self.ask(EndTransaction(*self.place, commits, True))
+        if isinstance(answer, Producer):
+            self.begun, self.sequence = answer, 0
+        return answer
+
+
+def taken_over(world: World) -> None:
+    world.nodes.pop().die()
+    world.nodes.append(Node(world))
+
+
+def bounded(world: World, **settings: int) -> None:
+    world.nodes.pop().die()
+    world.nodes.append(Node(world, **settings))
+
+
+def test_a_damaged_file_aborts_what_was_open_and_nothing_that_comes_after(world: World) -> None:
+    first, second = Client(world, "x"), Client(world, "y")
+    first.write(b"a")
+    file = second.write(b"b")
+    world.store.put(file.path, b"garbage")
+    taken_over(world)
+    assert isinstance(first.end(), InvalidTransactionState)
+    assert isinstance(second.end(), InvalidTransactionState)
+    first.end(commits=False)
+    first.write(b"c")
+    assert isinstance(first.end(), Producer)
+    second.end(commits=False)
+    assert world.written(0) == [b"c"]
+
+
+def test_open_transactions_have_so_many_bytes_together(world: World) -> None:
+    bounded(world, transactions_max_bytes=1)
+    first, second = Client(world, "x"), Client(world, "y")
+    first.write(b"a")
+    assert isinstance(second.admit(), BufferFull)
+    first.end()
+    second.write(b"b")
+    second.end()
+    assert world.written(0) == [b"a", b"b"]
+
+
+def test_a_principal_has_so_many_bytes_in_open_transactions(world: World) -> None:
+    bounded(world, principal_transactions_max_bytes=1)
+    first, second, other = (
+        Client(world, name, f"User:{who}") for name, who in (("x", "ann"), ("y", "ann"), ("z", "bob"))
+    )
+    first.write(b"a")
+    assert isinstance(second.admit(), BufferFull)
+    assert isinstance(other.admit(), int)
+    first.end(commits=False)
+    second.write(b"b")
+
+
+def test_the_bytes_of_open_transactions_are_known_to_the_next_coordinator(world: World) -> None:
+    bounded(world, transactions_max_bytes=1)
+    first, second = Client(world, "x"), Client(world, "y")
+    first.write(b"a")
+    bounded(world, transactions_max_bytes=1)
+    assert isinstance(second.admit(), BufferFull)
+
+
+def test_ids_that_nobody_uses_are_forgotten_and_leave_nothing(world: World) -> None:
+    bounded(world, transactional_id_expiration_ms=HOUR_MS)
+    idle = Client(world, "idle")
+    clients = [Client(world, f"x{number}") for number in range(3)]
+    world.advance(HOUR_MS // 2)
+    used = clients[0]
+    used.write(b"a")
+    used.end()
+    world.advance(HOUR_MS // 2 + 120_000)
+    node = world.nodes[-1]
+    node.go_on(1_000)
+    assert isinstance(idle.admit(), UnknownProducer)
+    used.write(b"b")
+    assert [*next(iter(node.gateway.shard_manager.shards)).producers] == ["x0"]
+    taken_over(world)
+    used.end()
+    assert [*next(iter(world.nodes[-1].gateway.shard_manager.shards)).producers] == ["x0"]
+    assert world.written(0) == [b"a", b"b"]
+
+
+def test_a_copy_has_what_is_committed_and_nothing_that_is_open(world: World, tmp_path: Path) -> None:
+    first, second = Client(world, "x"), Client(world, "y")
+    first.write(b"a")
+    first.end()
+    second.write(b"b")
+    world.advance(500)  # it is marked as applied
+    world.nodes[-1].go_on(100)
+    target = World(open_store(tmp_path))
+    try:
+        copy_root(world.store, target.store, world.clock)
+        target.begin()
+        assert target.written(0) == [b"a"]
+        assert [*target.store.list("staging/")] == []
+        there = Client(target, "x")
+        there.write(b"c")
+        there.end()
+        assert target.written(0) == [b"a", b"c"]
+    finally:
+        target.end()
