@@ -39,7 +39,7 @@ from log_tables.root.table_check import Report, check_remote, checked, declared_
 from log_tables.root.table_metadata import check_settings
 from log_tables.root.topic_history import TopicHistory
 from log_tables.segments.producer_staging import files_of
-from log_tables.segments.staging import is_whole, vacuum
+from log_tables.segments.staging import is_whole, old_files
 from log_tables.store.store import Store, open_store
 from log_tables.table.snapshot import Snapshot
 
@@ -107,7 +107,8 @@ def _check_staging(store: Store, coordinators: int, named: Collection[str], repo
     report.doubts += (
         f"the staged file {file.path} is older than a day, and no transaction needs it; `lakelog maintain` "
         "deletes it"
-        for file in vacuum(store, named, dry_run=True)
+        for file in old_files(store)
+        if file.path not in named
     )
 
 

@@ -293,8 +293,8 @@ class LedProducers:
         ):
             if most and size >= most:
                 raise BufferFull(
-                    f"open transactions of {what or 'this client'} have {size} bytes at this coordinator; end "
-                    f"some, send it again, or raise {setting}",
+                    f"open transactions of {what or 'this client'} have {size} bytes at this coordinator; "
+                    f"end some, send it again, or raise {setting}",
                     retry_after_s=RETRY_AFTER_S,
                 )
 

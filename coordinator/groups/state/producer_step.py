@@ -105,9 +105,9 @@ def ended(name: str, before: ProducerValue | None, event: End) -> ProducerValue:
     if asked == before.replaced and before.by_end:
         return _repeated(name, before, event)
     check(name, before, *asked)
-    if event.was_open is False and event.commits:
-        if event.moves_on:
-            raise _none_open(name)
+    if event.was_open is False and event.commits and event.moves_on:
+        raise _none_open(name)
+    if event.was_open is False and not event.moves_on and (event.commits or before.committed):
         return _repeated(name, before, event)
     # One that nobody here knows is aborted, too: it may be lost with the last coordinator, and what comes
     # late of it must not be the next one's.
