@@ -1,9 +1,10 @@
 """The records of `__consumer_offsets`, which hold the state of consumer groups by key, and how they are read.
 
-Keys and values are JSON. The newest record of a key counts; a null value deletes it. There are eight kinds of
+Keys and values are JSON. The newest record of a key counts; a null value deletes it. There are ten kinds of
 keys: a group, a member, the settings of a group, a classic group (as Kafka's clients form it) with all its
 members, an offset that a group has committed for a partition, the number of a group's newest transaction, a
-transaction that is not applied yet, and a retry key that is remembered.
+transaction that is not applied yet, and a retry key that is remembered; a transactional id of a Kafka client,
+and offsets of a group that wait for the end of its transaction.
 """
 
 from collections.abc import Iterable, Iterator
