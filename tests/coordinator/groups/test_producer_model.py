@@ -151,6 +151,7 @@ class Machine(RuleBasedStateMachine):
         while len(self.world.nodes) > 1:
             self.world.nodes.pop(0).die()
         for client in self.clients:
+            client.may_be_aborted = True  # the last one may be a zombie of one that has just died
             client.give_up()
             if client is self.shared.newest.get(client.name) and not client.dead:
                 self._go_on_to_the_end(client)
