@@ -8,7 +8,9 @@ from log_tables.cluster.group_log import (
     TransactionsKey,
     TransactionsValue,
     ids_group,
+    pending_files,
 )
+from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, STAGING_RETENTION_MS
 from log_tables.root.fsck import check
 from log_tables.root.inspection import inspect
@@ -67,3 +69,13 @@ def test_fsck_doubts_staged_files_of_yesterday_that_no_transaction_needs(cluster
     later = ManualClock(written_ms + STAGING_RETENTION_MS + 1)
     (doubt,) = check(ClockedStore(cluster.store, later)).doubts
     assert f"the staged file {left.path} is older than a day" in doubt
+
+
+def test_a_vacuum_leaves_a_shared_file_while_one_of_its_transactions_is_committed(cluster: Cluster) -> None:
+    file = shared_file(cluster)
+    partitions = cluster.topic(CONSUMER_OFFSETS).partitions()
+    assert file.path in pending_files(partitions)
+    say(cluster, (IntentKey(ids_group(0), 1), None))
+    for partition in partitions:
+        partition.refresh()
+    assert file.path not in pending_files(partitions)
