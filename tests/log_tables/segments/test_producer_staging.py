@@ -88,9 +88,7 @@ def test_a_damaged_file_is_told_from_those_that_are_whole(
     assert broken.path in errors[0].message
 
 
-def test_a_vacuum_finds_the_files_of_yesterday(
-    store: Store, clock: ManualClock
-) -> None:
+def test_a_vacuum_finds_the_files_of_yesterday(store: Store, clock: ManualClock) -> None:
     named, old = staged(store, clock, records(0, b"a")), staged(store, clock, records(1, b"b"))
     clock.advance(STAGING_RETENTION_MS + 1)
     young = staged(store, clock, records(2, b"c"))
