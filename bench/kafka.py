@@ -68,6 +68,18 @@ def lone(clients: Peers, topic: str, seconds: int) -> Figures:
     return {"p50 ms": median, "p99 ms": most}
 
 
+def transactions(clients: Peers, topic: str, seconds: int) -> Figures:
+    """100 records over 4 partitions, committed one transaction after the other, by librdkafka."""
+    rate, median, most = clients.transact(topic, seconds * 20)
+    return {"transactions/s": rate, "p50 ms": median, "p99 ms": most}
+
+
+def large_transactions(clients: Peers, topic: str, seconds: int) -> Figures:
+    """One producer of librdkafka, in transactions of 10,000 records and without."""
+    with_, without = clients.in_transactions(topic, seconds * 100_000)
+    return {"records/s": with_, "records/s, without": without, "share": with_ / without}
+
+
 def rebalance(verb: str, peers: Peers | None, _scale: Scale) -> Results:
     """900 partitions, shared by three consumers of a group; a fourth is added. `verb` is that of
     `librdkafka.py`, for the protocol.
@@ -194,6 +206,17 @@ CELLS: dict[str, Contest] = {
     "Kafka's clients: one record": _contest(
         lone, "--set", "linger_ms=0", "--set", "commits_per_second_max=0"
     ),
+    "Kafka's clients: transactions": _contest(transactions),
+    "Kafka's clients: transactions, unpaced": _contest(
+        transactions,
+        "--set",
+        "linger_ms=0",
+        "--set",
+        "commits_per_second_max=0",
+        "--set",
+        "commits_cores_max=0",
+    ),
+    "Kafka's clients: large transactions": _contest(large_transactions),
     "Kafka's clients: librdkafka, keyed, two workers": _contest(keyed, "--workers", "2"),
     "Kafka's clients: rebalance of 900 partitions": Contest(
         partial(rebalance, "rebalance"), needs_broker=True

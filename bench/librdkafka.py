@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 PARTITIONS = 4
+TRANSACTION_RECORDS, LARGE_TRANSACTION_RECORDS = 100, 10_000
 FED_PARTITIONS, FED_EVERY_S = 12, 0.1
 """Partitions that get records during a rebalance, and how often."""
 
@@ -128,6 +129,54 @@ def lone(bootstrap: str, name: str, count: int) -> None:
     print(taken[count // 2], taken[count * 99 // 100])
 
 
+def transact(bootstrap: str, name: str, count: int) -> None:
+    """Print transactions a second of TRANSACTION_RECORDS over all partitions, one after the other, and the
+    median and the 99th percentile of how long each took, in ms.
+    """
+    producer, text = _transactional(bootstrap, **{"linger.ms": 0}), " ".join(WORDS[:17])[:100].encode()
+    taken = []
+    begun = perf_counter()
+    for _ in range(count):
+        begin = perf_counter()
+        producer.begin_transaction()
+        for number in range(TRANSACTION_RECORDS):
+            producer.produce(name, text, partition=number % PARTITIONS)
+        producer.commit_transaction(30)
+        taken.append((perf_counter() - begin) * 1000)
+    seconds = perf_counter() - begun
+    taken.sort()
+    print(count / seconds, taken[count // 2], taken[count * 99 // 100])
+
+
+def in_transactions(bootstrap: str, name: str, count: int) -> None:
+    """Print records a second in transactions of LARGE_TRANSACTION_RECORDS, and of the same without."""
+    text, rates = " ".join(WORDS[:17])[:100].encode(), []
+    roomy = {"linger.ms": 5, "queue.buffering.max.messages": 2_000_000}
+    plain = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **roomy})
+    for producer, transacts in ((_transactional(bootstrap, **roomy), True), (plain, False)):
+        begin = perf_counter()
+        for _ in range(count // LARGE_TRANSACTION_RECORDS):
+            if transacts:
+                producer.begin_transaction()
+            for number in range(LARGE_TRANSACTION_RECORDS):
+                producer.produce(name, text, partition=number % PARTITIONS)
+            if transacts:
+                producer.commit_transaction(60)
+            else:
+                producer.poll(0)
+        producer.flush(60)
+        rates.append(
+            count // LARGE_TRANSACTION_RECORDS * LARGE_TRANSACTION_RECORDS / (perf_counter() - begin)
+        )
+    print(*rates)
+
+
+def _transactional(bootstrap: str, **options: object) -> Any:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "bench", **options})
+    producer.init_transactions(60)
+    return producer
+
+
 def rebalance(bootstrap: str, name: str, count: int) -> None:
     Rebalance(bootstrap, name, count, {"partition.assignment.strategy": "cooperative-sticky"}).measure()
 
@@ -224,6 +273,8 @@ if __name__ == "__main__":
         "topic": topic,
         "flushed": flushed,
         "lone": lone,
+        "transact": transact,
+        "in-transactions": in_transactions,
         "rebalance": rebalance,
         "rebalance-consumer": rebalance_consumer,
         "produce": produce,
