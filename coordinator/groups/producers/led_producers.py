@@ -301,7 +301,7 @@ class LedProducers:
     async def _note_staged(self, shard: Shard, request: Staged) -> Outcomes:
         """Note what is staged, if nobody has taken over before: whoever does later finds the file."""
         await _check_leads(shard)
-        file, now_s = request.file, self._clock.monotonic()
+        file, now_s = request.file, self._clock.boottime()
         errors = []
         for entry in file.runs:
             value = shard.producers.get(entry.id)
