@@ -110,7 +110,7 @@ FAULTS: tuple[Planted, ...] = (
         "temporary.make_durable()",
         "not within 60 s: everything works again",
         0,
-        5_640,
+        8_040,
         "power",
     ),
     Planted(
@@ -125,7 +125,7 @@ FAULTS: tuple[Planted, ...] = (
         "                self._give_name(temporary, path)",
         "is next; send the batches in order",
         0,
-        984,
+        1_633,
         "power",
     ),
     Planted(
@@ -136,7 +136,7 @@ FAULTS: tuple[Planted, ...] = (
         "if directory == self._root:",
         "not within 60 s: everything works again",
         0,
-        5_440,
+        2_151,
         "power",
     ),
     Planted(
@@ -157,7 +157,7 @@ FAULTS: tuple[Planted, ...] = (
         "return error",
         "a write that failed is there",
         8,
-        4_264,
+        3_548,
         "store",
     ),
     Planted(
@@ -167,8 +167,8 @@ FAULTS: tuple[Planted, ...] = (
         "            if certain:\n                raise\n",
         "            raise\n",
         "a write that failed is there",
-        149,
-        7_917,
+        94,
+        4_122,
         "store",
     ),
     Planted(
@@ -181,8 +181,8 @@ FAULTS: tuple[Planted, ...] = (
         "        except (OutcomeUnknown, StoreUnavailable):\n"
         "            certain = False\n",
         "is next; send the batches in order",
-        0,
-        3_080,
+        8,
+        1_983,
         "bucket",
     ),
     Planted(
@@ -194,8 +194,8 @@ FAULTS: tuple[Planted, ...] = (
         '            raise StoreUnavailable("the store does not answer")\n'
         "        if clock.monotonic() >= deadline:\n            raise OutcomeUnknown(\n",
         "a write that failed is there",
-        3,
-        7_337,
+        35,
+        12_483,
         "bucket",
     ),
     Planted(
@@ -206,7 +206,7 @@ FAULTS: tuple[Planted, ...] = (
         "if snapshot.high_watermark != base:",
         "was changed after it was written",
         2,
-        4_776,
+        4_555,
     ),
     Planted(
         "sequences of producers are forgotten at a take-over",
@@ -216,7 +216,7 @@ FAULTS: tuple[Planted, ...] = (
         "return self._producers.get(producer_id)",
         "UNKNOWN_PRODUCER_ID",
         0,
-        1_800,
+        1_675,
         "deaths",
     ),
     Planted(
@@ -227,7 +227,7 @@ FAULTS: tuple[Planted, ...] = (
         "        if partition not in self._shards:\n            await asyncio.to_thread(shard.read)\n",
         "an acknowledged value is not there",
         2,
-        5_952,
+        4_782,
         "store",
     ),
     Planted(
@@ -238,7 +238,7 @@ FAULTS: tuple[Planted, ...] = (
         "if done is not None and done.done():",
         "a member was given again what it had committed",
         0,
-        4_688,
+        5_456,
         "store",
     ),
     Planted(
@@ -275,8 +275,8 @@ FAULTS: tuple[Planted, ...] = (
         "        await shard.wait_durable(group_id)\n"
         '        self._on_event("committed")',
         "a value is there more than once",
-        8,
-        4_213,
+        19,
+        19_357,
         "store",
     ),
     Planted(
@@ -288,8 +288,8 @@ FAULTS: tuple[Planted, ...] = (
         "            await self",
         "            await self",
         "not within 60 s",
-        17,
-        26_300,
+        30,
+        34_920,
         "store",
     ),
     Planted(
@@ -322,8 +322,8 @@ FAULTS: tuple[Planted, ...] = (
         "moved = partition.refresh().version != state.version",
         "moved = partition.snapshot.version != state.version",
         "not within 60 s: topics are folded",
-        2,
-        13_000,
+        1,
+        14_940,
         "deaths",
     ),
 )
