@@ -3,6 +3,7 @@ hour, and they take 70 bytes each instead of 500.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,7 +78,7 @@ class Tombstones(Mapping[str, Remove]):
 
     def rows(self) -> pa.StructArray:
         """All of them, as an array of REMOVE."""
-        return pa.concat_arrays([*self._parts, _NONE])
+        return pa.concat_arrays([*self._parts, _none()])
 
     def __getitem__(self, path: str) -> Remove:
         for part in self._parts:
@@ -123,4 +124,7 @@ def _rows(removes: Collection[Remove]) -> pa.StructArray:
     return pa.StructArray.from_arrays(columns, fields=list(REMOVE))
 
 
-_NONE = _rows(())
+@cache
+def _none() -> pa.StructArray:
+    """No removes. Not made at import: Arrow then loads pandas, if it is installed."""
+    return _rows(())

@@ -123,7 +123,7 @@ def shown(default: object) -> str:
     match default:
         case bool():
             return str(default).lower()
-        case ByteSize():
+        case ByteSize() if default:
             unit, name = (MIB * 1024, "GiB") if default % (MIB * 1024) == 0 else (MIB, "MiB")
             return f"{default // unit} {name}"
         case tuple():
