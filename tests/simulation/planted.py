@@ -248,8 +248,8 @@ FAULTS: tuple[Planted, ...] = (
         "owned = group.free(target, member.id)",
         "owned = target",
         "at once",
-        14,
-        9_549,
+        119,
+        6_128,
         "deaths",
         "reset",
     ),
@@ -275,8 +275,8 @@ FAULTS: tuple[Planted, ...] = (
         "        await shard.wait_durable(group_id)\n"
         '        self._on_event("committed")',
         "a value is there more than once",
-        19,
-        19_357,
+        7,
+        6_180,
         "store",
     ),
     Planted(
