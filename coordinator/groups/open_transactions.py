@@ -72,9 +72,6 @@ class OpenTransactions:
         self._used: dict[str, int] = {}
         self._known: set[str] = set()
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     def items(self) -> list[tuple[str, OpenTransaction]]:
         """The open transactions, by id."""
         return [*self._open.items()]

@@ -146,7 +146,7 @@ def read_foot(store: Store, path: str, size: int) -> ProducerFile:
     except (ValueError, struct.error) as error:
         raise CorruptSegment(
             f"the staged file {path} cannot be read: {error}; restore it from a backup, or leave it to "
-            "`lakelog vacuum`: the transactions that may have records in it are aborted"
+            "`lakelog maintain`: the transactions that may have records in it are aborted"
         ) from None
 
 

@@ -79,7 +79,9 @@ class ProducerStager:
                 for entry in some:
                     entry.end(error)
             except BaseException:
-                for entry in some:
+                # Nobody goes on with those behind them, and the next batch begins another line.
+                del self._waiting[partition]
+                for entry in (*some, *entries):
                     entry.end(OutcomeUnknown("the gateway failed or stopped; send it again"))
                 raise
         del self._waiting[partition]
