@@ -3,6 +3,7 @@
 While one commit is in flight the next batch fills. A batch is sealed when `linger_ms` has passed since its
 first record, or `batch_size` is reached, the partition's commit bucket has a token, and the budget of all
 commits has something left. A full batch does not wait for the budget: gathering would not make it cheaper.
+Nor does one linger in which a transaction ends: its client sends nothing more until it is answered.
 
 While too many files of the partition wait for a merge, its batches gather longer (ingest/merge_debt.py).
 Committed transactions, hand-overs and the end of the process stand outside of this and of the budget.
@@ -36,7 +37,8 @@ TRACES_MAX = 32
 class _Batch:
     """The entries of one commit, at least one: of one term of leadership, up to BATCH_MAX_BYTES.
 
-    The first one `arrived` then. One of a committed transaction lets all stand `outside` of the budget.
+    The first one `arrived` then. One that is `prompt` lets none linger, and one of a committed transaction all
+    stand `outside` of the budget.
     `traces` are those of the first requests, where traces are kept.
     """
 
@@ -46,6 +48,7 @@ class _Batch:
     entries: list[SequencedAppend] = field(default_factory=list)
     size_bytes: int = 0
     outside: bool = False
+    prompt: bool = False
     traces: list[RequestTrace] = field(default_factory=list)
 
     def takes(self, term: int, size_bytes: int) -> bool:
@@ -56,6 +59,7 @@ class _Batch:
         self.entries.append(sequenced)
         self.size_bytes += size_bytes
         self.outside = self.outside or sequenced.request.of_transaction
+        self.prompt = self.prompt or self.outside or sequenced.request.prompt
 
     def fail(self, error: LakelogError) -> None:
         self.done.set_exception(error)
@@ -105,7 +109,8 @@ class Accumulator:
         self._budget = budget
         self._turn: asyncio.Future[float] | None = None
         self._spent_s = 0.0
-        self._full, self._closing = asyncio.Event(), asyncio.Event()
+        self._full = False
+        self._ripe, self._closing = asyncio.Event(), asyncio.Event()
         self._drain: asyncio.Task[None] | None = None
         self._outside = self._released = False
         self._look: asyncio.Future[bool] | None = None
@@ -150,9 +155,10 @@ class Accumulator:
         self._outside = self._outside or batch.outside
         if self._outside:
             self._hurry.set()
-        if self._queued_bytes >= self._limits.batch_size:
-            self._full.set()
-        if self._outside or self._full.is_set():
+        self._full = self._full or self._queued_bytes >= self._limits.batch_size
+        if self._full or batch.prompt:
+            self._ripe.set()
+        if self._outside or self._full:
             self._wait_no_longer()
         if self._drain is None:
             # For no request: it commits also for those that come later.
@@ -161,10 +167,10 @@ class Accumulator:
 
     async def flush(self) -> None:
         """Commit all records that wait, at once."""
-        self._outside = True
+        self._outside = self._full = True
         self._closing.set()
         self._hurry.set()
-        self._full.set()
+        self._ripe.set()
         self._wait_no_longer()
         if self._drain is not None:
             await self._drain
@@ -198,14 +204,14 @@ class Accumulator:
 
     async def _until_ripe(self) -> None:
         linger = self._queue[0].arrived + self._limits.linger_s - self._clock.monotonic()
-        await _wait(self._full, linger)
+        await _wait(self._ripe, linger)
         await _wait(self._closing, self._bucket.delay_s())
         if self.debt is not None and not self._outside:
             await _wait(self._hurry, self.debt.pause_s(self.partition, self._sealed_s))
 
     async def _until_affordable(self) -> float:
         """Wait for the budget, if this batch has to; returns what is reserved for it."""
-        if self._budget is None or self._outside or self._full.is_set():
+        if self._budget is None or self._outside or self._full:
             return 0.0
         self._turn = self._budget.ask(self._queue[0].arrived)
         return await self._turn
@@ -225,8 +231,9 @@ class Accumulator:
         """Take the next batch."""
         batch = self._queue.popleft()
         self._queued_bytes -= batch.size_bytes
-        if self._queued_bytes < self._limits.batch_size and not self._closing.is_set():
-            self._full.clear()
+        self._full = self._queued_bytes >= self._limits.batch_size or self._closing.is_set()
+        if not self._full and not any(waiting.prompt for waiting in self._queue):
+            self._ripe.clear()
         self._outside = self._closing.is_set() or any(waiting.outside for waiting in self._queue)
         if not self._outside:
             self._hurry.clear()

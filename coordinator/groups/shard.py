@@ -46,7 +46,16 @@ from ingest.accumulator import Accumulator
 from ingest.buffer import RETRY_AFTER_S
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.group_log import ProducerKey, ProducerValue, Records, encode, ids_group, replay
+from log_tables.cluster.group_log import (
+    Intent,
+    PendingKey,
+    ProducerKey,
+    ProducerValue,
+    Records,
+    encode,
+    ids_group,
+    replay,
+)
 from log_tables.errors import GroupMaxSizeReached, LakelogError, NotLeader, Retriable, UnknownMember
 from log_tables.limits import GROUPS_LOOKED_AT, TURN_S
 from log_tables.partition.partition import AppendRequest
@@ -57,6 +66,9 @@ from log_tables.segments.producer_staging import delete as delete_files
 _log = logging.getLogger(__name__)
 
 _UNBOUNDED = ClassicLimits()
+
+_PROMPT_KEYS = (ProducerKey, PendingKey)
+"""The keys of records, beside those of intents, whose client sends nothing more until they are durable."""
 
 
 class Shard:
@@ -426,7 +438,9 @@ class Shard:
         group_id, positions = before.id, new_positions(before, records)
         batch = input_batch([encode(key, value) for key, value in records], self._clock.now_us())
         rests_on = partial(make_durable, self._cluster, positions) if positions else None
-        _, done = self._accumulator.add(AppendRequest(batch, rests_on=rests_on, since=self._clock.boottime()))
+        prompt = any(isinstance(key, _PROMPT_KEYS) or isinstance(value, Intent) for key, value in records)
+        since = self._clock.boottime()
+        _, done = self._accumulator.add(AppendRequest(batch, rests_on=rests_on, since=since, prompt=prompt))
         self._appended[group_id] = done
         done.add_done_callback(lambda done: self._on_appended(group_id, done))
 

@@ -62,7 +62,8 @@ class AppendRequest(msgspec.Struct, frozen=True):
 
     With `expected_offset` the append happens only if the log ends exactly there. The thread that commits the
     records first calls `rests_on`, which makes durable what they rely on elsewhere, or raises. With `since`,
-    the `Clock.boottime` when it was accepted, they are not put when that was long ago (`check_recent`).
+    the `Clock.boottime` when it was accepted, they are not put when that was long ago (`check_recent`). What
+    is `prompt` does not wait for others that might come.
     `count` and `size_bytes` are those of the records, and counted once, when the request is made.
 
     A request of many partitions makes many of these: C makes a Struct, in a tenth of a dataclass's time.
@@ -73,6 +74,7 @@ class AppendRequest(msgspec.Struct, frozen=True):
     expected_offset: int | None = None
     rests_on: Callable[[], None] | None = None
     since: float | None = None
+    prompt: bool = False
     count: int = 0
     size_bytes: int = 0
 

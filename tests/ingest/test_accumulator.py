@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ingest.accumulator import Accumulator, BatchLimits
 from ingest.commit_budget import BudgetLimits, CommitBucket, CommitBudget, processor_cost
@@ -26,6 +27,7 @@ from tests.kit.budgets import overdrawn_budget
 from tests.kit.partitions import TABLE, append_each, entry, records
 from tests.kit.rewrites import merged
 
+KEPT = ProducerStamp(KEPT_PRODUCER_ID_MIN, 0, 0, kept=True)
 MIB = 1 << 20
 
 
@@ -161,11 +163,12 @@ def test_a_failed_commit_voids_what_was_sequenced_after_it(
     run(scenario)
 
 
-def test_a_full_batch_does_not_linger(store_root: Path) -> None:
+@pytest.mark.parametrize(("size", "kept", "prompt"), [(1_000, 0, 0), (1, 1, 0), (1, 0, 1)])
+def test_a_full_or_prompt_batch_does_not_linger(store_root: Path, size: int, kept: int, prompt: int) -> None:
     async def scenario() -> None:
         bench = Bench(store_root, linger_s=3_600, batch_size=1_000)
-        small = bench.add(b"a")
-        await asyncio.gather(small, bench.add(b"x" * 1_000))
+        last = entry(b"x" * size, producer=KEPT if kept else None)
+        await asyncio.gather(bench.add(b"a"), bench.accumulator.add(replace(last, prompt=bool(prompt)))[1])
         assert bench.commits == [2]
 
     run(scenario)
@@ -325,15 +328,13 @@ def test_an_end_in_order_waits_for_no_token(store_root: Path) -> None:
 def test_records_of_a_committed_transaction_wait_for_no_budget(
     store_root: Path, clock: ManualClock, behind: bool
 ) -> None:
-    stamp = ProducerStamp(KEPT_PRODUCER_ID_MIN, 0, 0, kept=True)
-
     async def scenario() -> None:
         budget = overdrawn_budget(clock)
         before = budget.used
         bench = Bench(store_root, budget=budget)
         first = bench.add(b"a") if behind else None
         assert first is None or await waits(first, budget)
-        await bench.add(b"b", producer=stamp)
+        await bench.add(b"b", producer=KEPT)
         assert budget.used == before
         assert bench.commits == [2 if behind else 1]
         assert await waits(bench.add(b"c"), budget), "only they do not"

@@ -1,7 +1,8 @@
 """Batches of transactions, staged by the gateway to which they come.
 
-Those of one coordinator that wait go into one file: it is put, and then the coordinator hears of it. While a
-file is on its way the next ones gather. So the batches of one client to a partition stay in their order.
+Those of one coordinator that wait go into one file: it is put, and then the coordinator hears of it. The first
+wait for GATHER_S, as clients send a request for each partition; while a file is on its way the next ones
+gather. So the batches of one client to a partition stay in their order.
 """
 
 import asyncio
@@ -22,6 +23,9 @@ from log_tables.store.store import Store
 
 NO_OFFSET = -1
 """The offset of records that have none yet."""
+
+GATHER_S = 0.001
+"""A file costs several times as much, of the processor and of the disk."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +74,7 @@ class ProducerStager:
         return outcome
 
     async def _run(self, partition: int) -> None:
+        await asyncio.sleep(GATHER_S)
         while entries := self._waiting[partition]:
             some = _first(entries)
             del entries[: len(some)]
