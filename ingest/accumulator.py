@@ -37,9 +37,8 @@ TRACES_MAX = 32
 class _Batch:
     """The entries of one commit, at least one: of one term of leadership, up to BATCH_MAX_BYTES.
 
-    The first one `arrived` then. One that is `prompt` lets none linger, and one of a committed transaction all
-    stand `outside` of the budget.
-    `traces` are those of the first requests, where traces are kept.
+    The first one `arrived` then. One that is `prompt` lets none linger, and one of a committed transaction
+    lets all stand `outside` of the budget. `traces` are those of the first requests, where traces are kept.
     """
 
     term: int

@@ -1,8 +1,8 @@
 """Batches of transactions, staged by the gateway to which they come.
 
-Those of one coordinator that wait go into one file: it is put, and then the coordinator hears of it. The first
-wait for GATHER_S, as clients send a request for each partition; while a file is on its way the next ones
-gather. So the batches of one client to a partition stay in their order.
+Those of one coordinator that wait go into one file: it is put, and then the coordinator hears of it. The
+first wait for GATHER_S, as clients send a request for each partition; while a file is on its way the next
+ones gather. So the batches of one client to a partition stay in their order.
 """
 
 import asyncio
