@@ -1,4 +1,7 @@
-"""The commit of an append: its records with their offsets, and the Delta actions that name them."""
+"""The commit of an append: its records with their offsets, and the Delta actions that name them.
+
+A copy of another log is one, too: its records have their offsets already, and gaps between them.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -10,7 +13,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from log_tables.columns.record_columns import RecordColumns
-from log_tables.layout import TXN_HIGH_WATERMARK, producer_end_txn, producer_sequence_txn
+from log_tables.layout import TXN_HIGH_WATERMARK, TXN_MIRRORED, producer_end_txn, producer_sequence_txn
 from log_tables.limits import MODIFICATION_STEP_MS, ROW_SEGMENT_MAX, ROW_SEGMENT_MAX_BYTES
 from log_tables.partition.sequencer import SequencedAppend, producers_of
 from log_tables.record import RECORD_SCHEMA, constant_timestamps, with_offsets
@@ -28,7 +31,8 @@ keeps of the memory that it has freed.
 """
 
 
-_Encoded = tuple[Data, SegmentStats, pa.RecordBatch | RowSegment | None]
+Encoded = tuple[Data, SegmentStats, pa.RecordBatch | RowSegment | None]
+"""The bytes of a segment, its stats, and its rows where they are held together."""
 
 
 def encoded(
@@ -37,7 +41,7 @@ def encoded(
     columns: RecordColumns,
     compression: str,
     limits: SegmentLimits,
-) -> _Encoded:
+) -> Encoded:
     """(The bytes of the segment of `fresh` with their declared `columns`, its stats, its rows), of at least
     one record. Without the rows where they have many columns: these are not held together.
     """
@@ -48,6 +52,13 @@ def encoded(
         timed = rows if append_time is None else dataclasses.replace(rows, timestamps_us=append_time)
         return _encoded_rows(timed, base, compression, limits)
     records = _records_of(fresh, append_time)
+    return encoded_records(records, columns, compression, limits)
+
+
+def encoded_records(
+    records: pa.RecordBatch, columns: RecordColumns, compression: str, limits: SegmentLimits
+) -> Encoded:
+    """As `encoded`, for records that have their offsets and times (RECORD_SCHEMA)."""
     slices = columns.beside(records, limits.columns_bytes)
     if columns.may_be_wide(records):
         return _WIDE.submit(_encoded, slices, compression, limits).result()
@@ -65,7 +76,7 @@ def _records_of(fresh: Sequence[SequencedAppend], append_time: int | None) -> pa
     return records
 
 
-def _encoded(slices: Iterator[pa.RecordBatch], compression: str, limits: SegmentLimits) -> _Encoded:
+def _encoded(slices: Iterator[pa.RecordBatch], compression: str, limits: SegmentLimits) -> Encoded:
     stats, first = SegmentStats(), next(slices)
     stats.add(first)
     second = next(slices, None)
@@ -94,7 +105,7 @@ def _few_rows(fresh: Sequence[SequencedAppend], limits: SegmentLimits) -> Rows |
     return joined(parts) if count <= most and size <= most_bytes else None
 
 
-def _encoded_rows(rows: Rows, base_offset: int, compression: str, limits: SegmentLimits) -> _Encoded:
+def _encoded_rows(rows: Rows, base_offset: int, compression: str, limits: SegmentLimits) -> Encoded:
     stats = SegmentStats.of_rows(rows, base_offset)
     packed = compression if stats.raw_bytes >= limits.compressed_bytes else "uncompressed"
     return encode_rows(rows, base_offset, packed), stats, RowSegment(rows, base_offset)
@@ -128,3 +139,13 @@ def append_commit(
     info = replace(info, operationParameters={"mode": "Append"}, isBlindAppend=True, producers=produced)
     add = _timed(segment, snapshot, now_ms).add(data_change=True)
     return Commit(info, txns=tuple(_txns(fresh, end, now_ms)), adds=(add,))
+
+
+def mirror_commit(
+    info: CommitInfo, segment: Segment | None, end: int, snapshot: Snapshot, now_ms: int
+) -> Commit:
+    """The commit of `segment`, which holds what another log has from the high watermark of `snapshot` up to
+    `end`; None if that is no record.
+    """
+    adds = () if segment is None else (_timed(segment, snapshot, now_ms).add(data_change=True),)
+    return Commit(info, txns=(Txn(TXN_HIGH_WATERMARK, end), Txn(TXN_MIRRORED, end)), adds=adds)

@@ -6,8 +6,12 @@ committed are void, and the next claim starts from the log.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 
+import numpy as np
+import pyarrow as pa
 from msgspec.structs import replace
 
 from log_tables.clock import Clock, check_recent
@@ -20,21 +24,27 @@ from log_tables.errors import (
     OffsetOutOfRange,
     TopicDeleted,
 )
-from log_tables.layout import TXN_DELETED, TXN_LEADER, TXN_LEADER_BROKER, segment_name
+from log_tables.layout import OFFSET, TXN_DELETED, TXN_LEADER, TXN_LEADER_BROKER, segment_name
 from log_tables.limits import OFFER_LOOK_S, OFFER_MAX_AGE_MS
-from log_tables.partition.append_commit import append_commit, encoded
+from log_tables.partition.append_commit import (
+    Encoded,
+    append_commit,
+    encoded,
+    encoded_records,
+    mirror_commit,
+)
 from log_tables.partition.append_history import AppendHistory
 from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.partition.remote import RemoteRoot
 from log_tables.partition.sequencer import AppendRequest, ProducerStamp, SequencedAppend, Sequencer
-from log_tables.record import timestamp_us
+from log_tables.record import int64s, timestamp_us
 from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.store import Store
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info, topic_deleted
 from log_tables.table.first_segments import Due, below, remove_first
 from log_tables.table.offer import has_offer
-from log_tables.table.snapshot import Snapshot
+from log_tables.table.snapshot import Segment, Snapshot
 
 __all__ = ["AppendRequest", "Partition", "ProducerStamp", "SequencedAppend"]
 
@@ -179,14 +189,10 @@ class Partition(PartitionReader):
         with self._committing:
             if any(item.term != self._term for item in batch) or not self.leading:
                 raise self._not_leader()
-            try:
+            with self._all_or_nothing():
                 if not _in_turn(batch, self.high_watermark):
                     raise self._not_leader()
                 append_time = self._write(fresh) if fresh else None
-            except BaseException:
-                self._step_down()
-                self._notify()  # the log may have ended
-                raise
             for repeat in (item for item in batch if item.duplicate):
                 self._complete(repeat)
         self._notify()
@@ -207,37 +213,96 @@ class Partition(PartitionReader):
         self.commit(sequenced)
         return sequenced
 
+    def mirror(self, records: pa.RecordBatch, end: int) -> None:
+        """Append what another log has from the high watermark up to `end`: `records` (RECORD_SCHEMA, any
+        number, ordered by offset) with their own offsets and times. Where it has none are gaps.
+
+        The high watermark is the position in the other log, in the same commit: whoever goes on from there
+        loses and doubles nothing. Raises InvalidOffset for offsets that are not in between, and `end` at the
+        high watermark; else what `commit` raises, after which this process has stopped leading.
+        """
+        with self._committing:
+            if not self.leading:
+                raise self._not_leader()
+            _check_mirrored(int64s(records.column(OFFSET)), self.high_watermark, end)
+            with self._all_or_nothing():
+                self._write_mirrored(records, end)
+            with self._sequencing:
+                self._sequencer = Sequencer(self.snapshot, self._term)
+        self._notify()
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """After any error within, this process has stopped leading."""
+        try:
+            yield
+        except BaseException:
+            self._step_down()
+            self._notify()  # the log may have ended
+            raise
+
     def _write(self, fresh: list[SequencedAppend]) -> int | None:
-        base, epoch = fresh[0].base_offset, self._epoch
+        base, config = fresh[0].base_offset, self.config
         assert base is not None
         for item in fresh:
             if item.request.rests_on is not None:
                 item.request.rests_on()
         since = min((item.request.since for item in fresh if item.request.since is not None), default=None)
-        append_time = self._append_time() if self.config.log_append_time else None
-        self.table.widen(self.config.columns)
-        path = segment_name(base, self.clock.random_hex(8))
-        declared = self.config.columns.held_by(self.snapshot.declared)
-        columns = RecordColumns(declared, self.config.schemas)
-        data, stats, records = encoded(
-            fresh, append_time, columns, self.config.compression, self.config.limits
-        )
-        segment = stats.segment(path, data, 0, columns=columns.tag)
-        info = commit_info(self.clock, "WRITE", leader_epoch=epoch)
+        append_time = self._append_time() if config.log_append_time else None
+        info = commit_info(self.clock, "WRITE", leader_epoch=self._epoch)
 
-        def build(snapshot: Snapshot) -> Commit:
-            if snapshot.leader_epoch != epoch or snapshot.high_watermark != base:
-                raise self._not_leader()
+        def build(segment: Segment, snapshot: Snapshot) -> Commit:
+            self._check_turn(snapshot, base)
             if since is not None:
                 # Before each put: jobs may have deleted what the records name while this process slept.
                 check_recent(self.clock, since, f"an append to {self.directory}")
             return append_commit(info, fresh, segment, snapshot, self.clock.now_ms())
 
+        self._put(
+            base,
+            lambda columns: encoded(fresh, append_time, columns, config.compression, config.limits),
+            build,
+        )
+        return append_time
+
+    def _write_mirrored(self, records: pa.RecordBatch, end: int) -> None:
+        base, config = self.high_watermark, self.config
+        info = commit_info(self.clock, "MIRROR", leader_epoch=self._epoch)
+
+        def build(segment: Segment | None, snapshot: Snapshot) -> Commit:
+            self._check_turn(snapshot, base)
+            return mirror_commit(info, segment, end, snapshot, self.clock.now_ms())
+
+        if records.num_rows == 0:
+            self.table.transact(partial(build, None))
+            return
+        self._put(
+            int(int64s(records.column(OFFSET))[0]),
+            lambda columns: encoded_records(records, columns, config.compression, config.limits),
+            build,
+        )
+
+    def _check_turn(self, snapshot: Snapshot, base: int) -> None:
+        if snapshot.leader_epoch != self._epoch or snapshot.high_watermark != base:
+            raise self._not_leader()
+
+    def _put(
+        self,
+        first_offset: int,
+        encode: Callable[[RecordColumns], Encoded],
+        build: Callable[[Segment, Snapshot], Commit],
+    ) -> None:
+        """Put the segment that `encode` makes, with the commit that `build` makes of it."""
+        self.table.widen(self.config.columns)
+        path = segment_name(first_offset, self.clock.random_hex(8))
+        declared = self.config.columns.held_by(self.snapshot.declared)
+        columns = RecordColumns(declared, self.config.schemas)
+        data, stats, records = encode(columns)
+        segment = stats.segment(path, data, 0, columns=columns.tag)
         with self.table.store.put_new_before(f"{self.directory}/{path}", data) as put:
-            self.table.transact(build, put)
+            self.table.transact(partial(build, segment), put)
         if records is not None:
             self._cache.put(f"{self.directory}/{path}", records)
-        return append_time
 
     def _complete(self, repeat: SequencedAppend) -> None:
         """Say where and when `repeat` was appended first, if that is known."""
@@ -363,3 +428,13 @@ def _in_turn(batch: Sequence[SequencedAppend], high_watermark: int) -> bool:
             return False
         end = max(end, item.log_end)
     return True
+
+
+def _check_mirrored(offsets: np.ndarray, begin: int, end: int) -> None:
+    if end <= begin:
+        raise InvalidOffset(f"the copy ends at offset {begin} already, not before {end}; go on from there")
+    if len(offsets) and not (begin <= offsets[0] and offsets[-1] < end and (np.diff(offsets) > 0).all()):
+        raise InvalidOffset(
+            f"the offsets {int(offsets[0])} to {int(offsets[-1])} do not increase from {begin} to {end}; "
+            "read them again"
+        )

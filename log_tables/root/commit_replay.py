@@ -16,6 +16,7 @@ from log_tables.layout import (
     TXN_LEADER,
     TXN_LEADER_BROKER,
     TXN_LOG_START,
+    TXN_MIRRORED,
     TXN_TIERED,
     producer_end_txn,
     producer_of_txn,
@@ -58,14 +59,17 @@ _NAMED = (
     TXN_LEADER,
     TXN_LEADER_BROKER,
     TXN_CLEANED,
+    TXN_MIRRORED,
     TXN_TIERED,
     TXN_DELETED,
 )
+_BY_LEADERS = (CommitKind.APPEND, CommitKind.MIRROR)
 _FIRST = ("CREATE TABLE", "CLONE")
 _HEX = frozenset("0123456789abcdef")
 _TXNS_OF = {
     "CLAIM": {TXN_LEADER, TXN_LEADER_BROKER, TXN_DELETED},
     "WRITE": {TXN_HIGH_WATERMARK},
+    "MIRROR": {TXN_HIGH_WATERMARK, TXN_MIRRORED},
     "OPTIMIZE": set[str](),
     "UPDATE": set[str](),
     "ADD COLUMNS": set[str](),
@@ -79,6 +83,7 @@ _TXNS_OF = {
 
 _CHANGES = {
     "WRITE": True,
+    "MIRROR": True,
     "OPTIMIZE": False,
     "UPDATE": True,
     "COMPACT": True,
@@ -168,7 +173,7 @@ def _info(before: Snapshot, commit: Commit) -> Iterator[str]:
             yield f"it claims with the leader epoch {leader}, after {before.leader_epoch}"
         if info.leaderEpoch != leader:
             yield f"its leaderEpoch is {info.leaderEpoch}, and it claims with {leader}"
-    elif kind is CommitKind.APPEND and info.leaderEpoch != before.leader_epoch:
+    elif kind in _BY_LEADERS and info.leaderEpoch != before.leader_epoch:
         yield f"it appends with the leader epoch {info.leaderEpoch}, and the leader has {before.leader_epoch}"
     elif leader is not None:
         yield f"it sets {TXN_LEADER} to {leader} again"
@@ -206,6 +211,11 @@ def _written(before: Snapshot, commit: Commit) -> Iterator[str]:
     if kind_of(before, commit) is not CommitKind.APPEND:
         yield "it appends without a high watermark"
     yield from _producers(commit)
+
+
+def _mirrored(before: Snapshot, commit: Commit) -> Iterator[str]:
+    if kind_of(before, commit) is not CommitKind.MIRROR:
+        yield "it mirrors without saying how far"
 
 
 def _producers(commit: Commit) -> Iterator[str]:
@@ -303,6 +313,7 @@ def _moved(before: Snapshot, commit: Commit) -> Iterator[str]:
 _OF_OPERATION: Mapping[str, Callable[[Snapshot, Commit], Iterator[str]]] = {
     "CLAIM": _claimed,
     "WRITE": _written,
+    "MIRROR": _mirrored,
     "OPTIMIZE": _merged,
     "UPDATE": _retyped,
     "COMPACT": _compacted,

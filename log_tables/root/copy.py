@@ -242,8 +242,7 @@ def _own(cut: Cut, directory: str) -> Snapshot:
         txns=here.txns.without(TXN_TIERED),
         tombstones=Tombstones(),
     )
-    begin = max(made.log_start, made.cleaned)
-    broken = [*broken_state(made), *gaps(made, begin, made.high_watermark)]
+    broken = [*broken_state(made), *gaps(made, made.whole_from, made.high_watermark)]
     if broken:
         raise CorruptLog(f"{directory} cannot be copied: {'; '.join(broken)}; run `lakelog fsck`")
     return made

@@ -74,7 +74,7 @@ def checked(store: Store, directory: str, report: Report) -> Snapshot | None:
     report.partitions.append(found)
     snapshot = _check_table(store, directory, found, report)
     if snapshot is not None:
-        begin = max(snapshot.log_start, snapshot.cleaned, snapshot.tiered)
+        begin = max(snapshot.whole_from, snapshot.tiered)
         found.problems += gaps(snapshot, begin, snapshot.high_watermark)
     return snapshot
 
@@ -143,4 +143,4 @@ def check_remote(store: Store, directory: str, here: Snapshot, cluster_id: str, 
         )
     if needed:
         # Offsets that retention has removed since `here` was read are not missing.
-        found.problems += gaps(there, max(here.log_start, here.cleaned, there.log_start), here.tiered)
+        found.problems += gaps(there, max(here.whole_from, there.log_start), here.tiered)

@@ -10,7 +10,7 @@ from enum import Enum
 
 from log_tables.columns.declaration import declaration_of_schema
 from log_tables.errors import CorruptLog, ForeignCommit
-from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER
+from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, TXN_MIRRORED
 from log_tables.record import delta_schema
 from log_tables.table.commit import VACUUM, Add, Commit, Remove, Txn
 from log_tables.table.snapshot import Segment, Snapshot, column_runs, segment_of
@@ -24,6 +24,7 @@ class CommitKind(Enum):
     """The effect of a commit on the log."""
 
     APPEND = "append"
+    MIRROR = "mirror"
     CLAIM = "claim"
     TIER = "tier"
     MAINTENANCE = "maintenance"
@@ -52,6 +53,24 @@ def appends_are_contiguous(before: Snapshot, commit: Commit, after: Snapshot) ->
             f"an append up to offset {segment.last_offset} says the high watermark "
             f"{_txn(commit, TXN_HIGH_WATERMARK)}"
         )
+    return None
+
+
+def mirrors_follow_the_high_watermark(before: Snapshot, commit: Commit) -> Violation:
+    """A copy of another log adds one segment or none, at or above the high watermark. That moves to where the
+    other log was read, at or behind the last record.
+    """
+    if len(commit.adds) > 1 or commit.removes:
+        return f"a mirror has {len(commit.adds)} adds and {len(commit.removes)} removes, not at most one add"
+    end, mirrored = _txn(commit, TXN_HIGH_WATERMARK), _txn(commit, TXN_MIRRORED)
+    if end != mirrored:
+        return f"a mirror up to offset {mirrored} says the high watermark {end}"
+    for segment in map(segment_of, commit.adds):
+        if segment.base_offset < before.high_watermark:
+            return (
+                f"a mirror begins at offset {segment.base_offset}, below the high watermark "
+                f"{before.high_watermark}"
+            )
     return None
 
 
@@ -94,6 +113,17 @@ def cleaned_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
         return f"compaction by key moved back from offset {before.cleaned} to {after.cleaned}"
     if after.cleaned > after.high_watermark:
         return f"compaction by key is at {after.cleaned}, above the high watermark {after.high_watermark}"
+    return None
+
+
+def mirrored_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
+    """What is copied of another log never moves back, and ends at the high watermark at most."""
+    if after.mirrored < before.mirrored:
+        return f"the copy of another log moved back from offset {before.mirrored} to {after.mirrored}"
+    if after.mirrored > after.high_watermark:
+        return (
+            f"the copy of another log is at {after.mirrored}, above the high watermark {after.high_watermark}"
+        )
     return None
 
 
@@ -213,6 +243,7 @@ _STEPS: tuple[Callable[[Snapshot, Snapshot], Violation], ...] = (
     high_watermark_never_moves_back,
     log_start_never_moves_back,
     cleaned_never_moves_back,
+    mirrored_never_moves_back,
     tiered_never_moves_back,
     leader_epoch_never_moves_back,
     nothing_follows_a_deletion,
@@ -254,6 +285,9 @@ def broken_step(before: Snapshot, commit: Commit, after: Snapshot | None = None)
         return first_broken((appends_are_contiguous(before, commit, after), *steps, _tail_is_monotone(after)))
     if kind is CommitKind.CLAIM:
         return first_broken(steps)
+    if kind is CommitKind.MIRROR:
+        order = (segments_are_ordered(after), _tail_is_monotone(after))
+        return first_broken((mirrors_follow_the_high_watermark(before, commit), *steps, *order))
     checks = _STATES if commit.adds else (segments_begin_at_the_border,)
     states = (check(after) for check in checks)
     if kind is CommitKind.TIER:
@@ -274,6 +308,8 @@ def kind_of(before: Snapshot, commit: Commit) -> CommitKind:
     """The kind of `commit`, by its txns. A remote table has moves instead of appends."""
     if _txn(commit, TXN_LEADER) is not None and _txn(commit, TXN_LEADER) != before.leader_epoch:
         return CommitKind.CLAIM
+    if _txn(commit, TXN_MIRRORED) is not None:
+        return CommitKind.MIRROR
     if _txn(commit, TXN_HIGH_WATERMARK) is not None:
         return CommitKind.APPEND if before.cluster is None else CommitKind.TIER
     return CommitKind.MAINTENANCE

@@ -29,6 +29,7 @@ from log_tables.layout import (
     TXN_LEADER,
     TXN_LEADER_BROKER,
     TXN_LOG_START,
+    TXN_MIRRORED,
     TXN_TIERED,
     VALUE,
     is_data_file,
@@ -286,6 +287,16 @@ class Snapshot:
     def cleaned(self) -> int:
         """The offset up to which the log was compacted by key: below it records may be missing."""
         return self._own(TXN_CLEANED)
+
+    @property
+    def mirrored(self) -> int:
+        """The offset up to which the log is a copy of another one: below it records may be missing."""
+        return self._own(TXN_MIRRORED)
+
+    @property
+    def whole_from(self) -> int:
+        """The offset from which on every offset has a record, here or in the remote table."""
+        return max(self.log_start, self.cleaned, self.mirrored)
 
     @property
     def tiered(self) -> int:

@@ -19,6 +19,7 @@ from log_tables.layout import (
     TXN_HIGH_WATERMARK,
     TXN_LEADER,
     TXN_LOG_START,
+    TXN_MIRRORED,
     TXN_TIERED,
 )
 from log_tables.limits import LOG_RETENTION_MS
@@ -68,6 +69,11 @@ def appended(made: Segment, high_watermark: int | None = None) -> Commit:
     return Commit(OURS, txns=(Txn(TXN_HIGH_WATERMARK, end),), adds=(made.add(True),))
 
 
+def mirrored(*made: Segment, end: int, high_watermark: int | None = None) -> Commit:
+    txns = Txn(TXN_HIGH_WATERMARK, end if high_watermark is None else high_watermark), Txn(TXN_MIRRORED, end)
+    return Commit(OURS, txns=txns, adds=tuple(item.add(True) for item in made))
+
+
 def rewritten(made: list[Segment], gone: list[Segment], data_change: bool = False) -> Commit:
     adds = tuple(item.add(data_change) for item in made)
     return Commit(OURS, adds=adds, removes=tuple(item.remove(0, data_change) for item in gone))
@@ -80,6 +86,8 @@ def typed(made: Segment) -> Segment:
 
 GOOD = {
     "an append": (appended(segment(10, 12, modified=50)), CommitKind.APPEND),
+    "a mirror": (mirrored(segment(12, 19, records=3, modified=50), end=25), CommitKind.MIRROR),
+    "a mirror of no record": (mirrored(end=12), CommitKind.MIRROR),
     "a claim": (Commit(OURS, txns=(Txn(TXN_LEADER, 2),)), CommitKind.CLAIM),
     "a merge": (rewritten([segment(0, 9, modified=50)], list(BEFORE.segments)), CommitKind.MAINTENANCE),
     "a removal": (rewritten([], [BEFORE.segments[0]], data_change=True), CommitKind.MAINTENANCE),
@@ -163,6 +171,20 @@ BROKEN = {
     "log start moved back from 3 to 2": Commit(OURS, txns=(Txn(TXN_LOG_START, 2),)),
     "compaction by key moved back from offset 5 to 4": Commit(OURS, txns=(Txn(TXN_CLEANED, 4),)),
     "compaction by key is at 11, above the high watermark 10": Commit(OURS, txns=(Txn(TXN_CLEANED, 11),)),
+    "a mirror begins at offset 9, below the high watermark 10": mirrored(segment(9, 12, modified=50), end=13),
+    "a mirror has 2 adds": mirrored(segment(10, 12, modified=50), segment(13, 14, modified=50), end=15),
+    "a mirror has 0 adds and 1 removes": changed(
+        mirrored(end=15), removes=(BEFORE.segments[0].remove(0, True),)
+    ),
+    "a mirror up to offset 15 says the high watermark 14": mirrored(end=15, high_watermark=14),
+    "ends at 13, above the high watermark 12": mirrored(segment(10, 12, modified=50), end=12),
+    "high watermark moved back from 10 to 9": mirrored(end=9),
+    "beside.parquet is older than": mirrored(
+        replace(segment(10, 12, modified=49), path="beside.parquet"), end=13
+    ),
+    "copy of another log is at 11, above the high watermark 10": Commit(
+        OURS, txns=(Txn(TXN_LEADER, 2), Txn(TXN_MIRRORED, 11))
+    ),
     "leader epoch moved back from 1 to 0": Commit(OURS, txns=(Txn(TXN_LEADER, 0),)),
     "a rewrite of 5 records leaves 4": rewritten([segment(1, 4)], [BEFORE.segments[0]]),
     "a rewrite of 5 records changes their declared columns, and says that it does not": rewritten(
