@@ -49,6 +49,7 @@ ERROR_CODES: Mapping[type[LakelogError], int] = {
     errors.StaleMemberEpoch: 409,
     errors.UnreleasedInstanceId: 409,
     errors.GroupSubscribedToTopic: 409,
+    errors.MirroredTopic: 409,
     errors.BrokerReplaced: 409,
     errors.UnknownProducer: 409,
     errors.InvalidTransactionState: 409,

@@ -29,7 +29,7 @@
     │   ├── FencedInstanceId  · InconsistentGroupProtocol
     │   ├── FencedMemberEpoch · StaleMemberEpoch
     │   ├── UnreleasedInstanceId
-    │   ├── GroupSubscribedToTopic
+    │   ├── GroupSubscribedToTopic · MirroredTopic (write to its source, or promote it)
     │   └── BrokerReplaced
     ├── Retriable             repeat the same request: nothing was done
     │   ├── NotLeader         · BufferFull · UnmergedSegments
@@ -364,6 +364,12 @@ class InconsistentGroupProtocol(Conflict):
     """The members of the group speak another protocol: that of another door, type or assignor."""
 
     code = "inconsistent_group_protocol"
+
+
+class MirroredTopic(Conflict):
+    """The topic is the copy that a mirror makes of another cluster's: nobody else changes it."""
+
+    code = "mirrored_topic"
 
 
 class GroupSubscribedToTopic(Conflict):

@@ -178,7 +178,7 @@ class Cluster:
         with self._lock:
             known = self._topics.get(record.name)
             if known is not None and record.live and known.topic_id == record.topic_id:
-                known.update(record.partitions, TopicConfig(record.configs))
+                known.update(record.partitions, TopicConfig(record.configs), _mirror_of(record))
                 return
             if known is not None:
                 del self._names[known.topic_id]
@@ -190,7 +190,7 @@ class Cluster:
 
     def topic_of(self, record: TopicRecord) -> Topic:
         """A topic as `record` has it, which may be deleted."""
-        return Topic(
+        topic = Topic(
             partial(self._open_partition, record.name, record.topic_id),
             lambda directory: TopicTable(self.store, directory, self.clock),
             record.name,
@@ -200,6 +200,8 @@ class Cluster:
             TopicConfig(record.configs),
             self.schemas,
         )
+        topic.mirror = _mirror_of(record)
+        return topic
 
     def schemas(self, source: str) -> NotedSchemas:
         """The schemas of `source`, in the form of the setting `value.columns.schemas`; one object for each
@@ -252,6 +254,10 @@ class Cluster:
         if found is None:
             raise UnknownTopic(f"there is no topic {name!r}; check its name, or create it")
         return found
+
+
+def _mirror_of(record: TopicRecord) -> str:
+    return "" if record.mirrored is None else record.mirrored.mirror
 
 
 def _only_partition(topic: Topic) -> Partition:

@@ -1,7 +1,7 @@
-"""The metadata log `__cluster_metadata`: the topics and the gateways of a cluster, as records by key.
+"""The metadata log `__cluster_metadata`: the topics, gateways and mirrors of a cluster, as records by key.
 
-The key of a topic is its name, that of a gateway `~` and its id, that of a rule of access begins with `!`
-(log_tables/cluster/access_record.py).
+The key of a topic is its name, that of a gateway `~` and its id, that of a mirror `@` and its name; that of a
+rule of access begins with `!` (log_tables/cluster/access_record.py).
 """
 
 import logging
@@ -41,12 +41,29 @@ _log = logging.getLogger(__name__)
 _BROKER = b"~"
 """The first character of a gateway's key, which no topic's name has."""
 
+_MIRROR = b"@"
+"""The first character of a mirror's key."""
+
+
+class MirroredFrom(msgspec.Struct, frozen=True):
+    """The topic of a Kafka cluster that a topic is a copy of, which `mirror` makes; read-only until then.
+
+    `topic_id` is Kafka's, as 32 hexadecimal digits; empty until the first look, or if it has none. `stopped`
+    says why the copy does not go on; empty while it does.
+    """
+
+    mirror: str
+    topic: str
+    topic_id: str = ""
+    stopped: str = ""
+
 
 class TopicRecord(msgspec.Struct, frozen=True):
     """A topic as it is from this record on.
 
     `deleted` gives the times at which earlier incarnations were deleted (milliseconds since 1970), by number,
     until their files are gone. `columns` are all that were ever declared, in the form of `value.columns`.
+    `mirrored` is where its records come from while it is a copy.
     """
 
     name: str
@@ -57,6 +74,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
     live: bool = True
     deleted: dict[int, int] = {}
     columns: str = ""
+    mirrored: MirroredFrom | None = None
 
 
 class BrokerRecord(msgspec.Struct, frozen=True):
@@ -88,7 +106,33 @@ class BrokerLeft(msgspec.Struct, frozen=True):
     id: int
 
 
-MetadataRecord = TopicRecord | BrokerRecord | BrokerLeft
+class MirrorRecord(msgspec.Struct, frozen=True):
+    """A mirror: it copies `topics`, names or patterns with `^` before them, of the Kafka cluster at the
+    addresses `source` (`host:port,…`), and the offsets of `groups`.
+
+    `config` is the file with the client's settings for that cluster, where the mirror runs; empty for none.
+    `cluster_id` is what the cluster said of itself first. A gap in the source is noted if `records_gaps`; if
+    not, the topic's copy stops. `created_ms` is the time of `mirror create`, milliseconds since 1970.
+    """
+
+    name: str
+    source: str
+    topics: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    config: str = ""
+    cluster_id: str = ""
+    records_gaps: bool = False
+    paused: bool = False
+    created_ms: int = 0
+
+
+class MirrorRemoved(msgspec.Struct, frozen=True):
+    """A mirror that was deleted: a null value."""
+
+    name: str
+
+
+MetadataRecord = TopicRecord | BrokerRecord | BrokerLeft | MirrorRecord | MirrorRemoved
 
 
 def decode(record: Record) -> MetadataRecord | RuleRecord:
@@ -97,6 +141,10 @@ def decode(record: Record) -> MetadataRecord | RuleRecord:
     try:
         if key.startswith(ACCESS_KEY):
             return decode_rule(record)
+        if key.startswith(_MIRROR):
+            if record.value is None:
+                return MirrorRemoved(key.removeprefix(_MIRROR).decode())
+            return msgspec.json.decode(record.value, type=MirrorRecord)
         if not key.startswith(_BROKER):
             return _checked(msgspec.json.decode(record.value or b"", type=TopicRecord))
         if record.value is None:
@@ -130,6 +178,10 @@ def encode(record: MetadataRecord) -> Record:
             return Record(msgspec.json.encode(record), _BROKER + b"%d" % record.id)
         case BrokerLeft():
             return Record(None, _BROKER + b"%d" % record.id)
+        case MirrorRecord():
+            return Record(msgspec.json.encode(record), _MIRROR + record.name.encode())
+        case MirrorRemoved():
+            return Record(None, _MIRROR + record.name.encode())
 
 
 def open_log(store: Store, clock: Clock, create: bool = True) -> Partition:
@@ -184,6 +236,7 @@ class MetadataLog(KeyedLog):
         self._topics: dict[str, TopicRecord] = {}
         self._topic_changes = 0
         self._brokers: Mapping[int, BrokerRecord] = {}
+        self._mirrors: Mapping[str, MirrorRecord] = {}
         self._access = AccessRules()
         self._begin()
 
@@ -197,6 +250,11 @@ class MetadataLog(KeyedLog):
         """The gateways that have registered and not left, by id."""
         return self._brokers
 
+    @property
+    def mirrors(self) -> Mapping[str, MirrorRecord]:
+        """The mirrors, by name."""
+        return self._mirrors
+
     def topic(self, name: str) -> TopicRecord | None:
         """The newest record of the topic `name`, which may be deleted; None if there never was one."""
         return self._topics.get(name)
@@ -209,6 +267,7 @@ class MetadataLog(KeyedLog):
     def _begin(self) -> None:
         """Topics stay as they are: none is ever removed from the log."""
         self._listed: dict[int, BrokerRecord] = {}
+        self._listed_mirrors: dict[str, MirrorRecord] = {}
         self._rules, self._is_rule_new = AccessTable(), True
 
     def _read(self, record: Record) -> None:
@@ -229,12 +288,16 @@ class MetadataLog(KeyedLog):
                 self._listed[record.id] = record
             case BrokerLeft():
                 self._listed.pop(record.id, None)
+            case MirrorRecord():
+                self._listed_mirrors[record.name] = record
+            case MirrorRemoved():
+                self._listed_mirrors.pop(record.name, None)
             case RuleRecord():
                 self._rules.take(record)
                 self._is_rule_new = True
 
     def _publish(self) -> None:
-        self._brokers = dict(self._listed)
+        self._brokers, self._mirrors = dict(self._listed), dict(self._listed_mirrors)
         if self._is_rule_new:
             self._access, self._is_rule_new = self._rules.rules(), False
 
@@ -248,6 +311,12 @@ class MetadataLog(KeyedLog):
         between. `since` is as in AppendRequest.
         """
         self._change(f"topic {name!r}", lambda: [encode(decide(self._topics.get(name)))], since)
+
+    def change_mirror(
+        self, name: str, decide: Callable[[MirrorRecord | None], MirrorRecord | MirrorRemoved]
+    ) -> None:
+        """Append what `decide` makes of the mirror `name`; repeated when another append comes between."""
+        self._change(f"the mirror {name!r}", lambda: [encode(decide(self._mirrors.get(name)))])
 
     def change_access(self, decide: Callable[[AccessRules], Sequence[Record]]) -> None:
         """Append the records that `decide` makes of the rules of access, all at once; repeated when another

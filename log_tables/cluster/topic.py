@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 
 from log_tables.cluster.config import TopicConfig
-from log_tables.errors import CorruptLog, InvalidTopicName, ObjectMissing, UnknownPartition
+from log_tables.errors import CorruptLog, InvalidTopicName, MirroredTopic, ObjectMissing, UnknownPartition
 from log_tables.layout import (
     AUDIT,
     CONSUMER_OFFSETS,
@@ -92,6 +92,8 @@ class Topic:
         self._open_partition, self._open_table, self._schemas = open_partition, open_table, schemas
         self.name, self.topic_id, self.incarnation = name, topic_id, incarnation
         self.partition_count, self.config = partition_count, config
+        self.mirror = ""
+        """The name of the mirror that makes its records; empty if its records are its own."""
         self._partitions: dict[int, Partition] = {}
         self._table: TopicTable | None = None
         self._lock = threading.Lock()
@@ -181,9 +183,17 @@ class Topic:
         with self._lock:
             return sorted(self._partitions.items())
 
-    def update(self, partition_count: int, config: TopicConfig) -> None:
+    def check_own(self) -> None:
+        """Raise MirroredTopic if its records are a mirror's: then nobody else changes it."""
+        if self.mirror:
+            raise MirroredTopic(
+                f"the topic {self.name} is a copy that the mirror {self.mirror} makes, and read-only; write "
+                f"to its source, or run `lakelog mirror promote {self.mirror} --topic {self.name}` first"
+            )
+
+    def update(self, partition_count: int, config: TopicConfig, mirror: str = "") -> None:
         """Set what the metadata log says now."""
         with self._lock:
-            self.partition_count, self.config = partition_count, config
+            self.partition_count, self.config, self.mirror = partition_count, config, mirror
             for partition in self._partitions.values():
                 partition.config = self._partition_config()

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from log_tables.cluster.config import TopicConfig
-from log_tables.cluster.metadata_log import BrokerLeft, BrokerRecord, TopicRecord
+from log_tables.cluster.metadata_log import (
+    BrokerLeft,
+    BrokerRecord,
+    MirrorRecord,
+    MirrorRemoved,
+    TopicRecord,
+)
 from log_tables.cluster.metadata_log import decode as decode_record
 from log_tables.cluster.topic_settings import KAFKA_SETTINGS
 from log_tables.columns.declaration import Column, parse
@@ -35,6 +41,7 @@ class TopicHistory:
     latest: dict[str, TopicRecord] = field(default_factory=dict)
     ids: dict[str, set[str]] = field(default_factory=dict)
     brokers: dict[int, BrokerRecord] = field(default_factory=dict)
+    mirrors: dict[str, MirrorRecord] = field(default_factory=dict)
     access: AccessHistory = field(default_factory=AccessHistory)
     properties: dict[tuple[str, int], list[Mapping[str, str]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -54,6 +61,12 @@ class TopicHistory:
         elif isinstance(found, BrokerLeft):
             said = [*self._left(found, key)]
             self.brokers.pop(found.id, None)
+        elif isinstance(found, MirrorRecord):
+            said = [*self._mirror(found, key)]
+            self.mirrors[found.name] = found
+        elif isinstance(found, MirrorRemoved):
+            said = [*self._removed(found)]
+            self.mirrors.pop(found.name, None)
         else:
             said = [*self.access.take(found)]
         self.problems += [
@@ -88,6 +101,21 @@ class TopicHistory:
             yield from _step(before, topic)
         elif not topic.live and self.whole:
             yield f"says that topic {name} is deleted, and no record says that it was created"
+
+    def _mirror(self, mirror: MirrorRecord, key: bytes) -> Iterator[str]:
+        """A mirror keeps its name, and the cluster that it copies."""
+        if key != b"@" + mirror.name.encode():
+            yield f"has the key {key[:100]!r}, and is of the mirror {mirror.name[:100]!r}"
+        before = self.mirrors.get(mirror.name)
+        if before is not None and before.cluster_id not in ("", mirror.cluster_id):
+            yield f"gives the mirror {mirror.name} another cluster, {mirror.cluster_id[:100]!r}"
+
+    def _removed(self, mirror: MirrorRemoved) -> Iterator[str]:
+        if self.whole and mirror.name not in self.mirrors:
+            yield f"says that the mirror {mirror.name[:100]!r} is deleted, which is not on the list"
+        for topic in self.latest.values():
+            if topic.live and topic.mirrored is not None and topic.mirrored.mirror == mirror.name:
+                yield f"says that the mirror {mirror.name} is deleted, which makes topic {topic.name}"
 
     def _registered(self, broker: BrokerRecord) -> Iterator[str]:
         """A gateway keeps its id and its URL, and what it said at its start."""

@@ -133,6 +133,7 @@ _CODES: dict[type[LakelogError], ErrorCode] = {
     errors.InvalidSubscription: ErrorCode.INVALID_REGULAR_EXPRESSION,
     errors.InconsistentGroupProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     errors.GroupSubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    errors.MirroredTopic: ErrorCode.POLICY_VIOLATION,
     errors.Retriable: ErrorCode.REQUEST_TIMED_OUT,
     errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.Unreachable: ErrorCode.NOT_LEADER_OR_FOLLOWER,
