@@ -117,7 +117,7 @@ def cleaned_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
 
 
 def mirrored_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
-    """What is copied of another log never moves back, and ends at the high watermark at most."""
+    """The copy of another log never moves back, and ends at the high watermark at most."""
     if after.mirrored < before.mirrored:
         return f"the copy of another log moved back from offset {before.mirrored} to {after.mirrored}"
     if after.mirrored > after.high_watermark:

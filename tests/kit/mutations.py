@@ -67,7 +67,13 @@ def of_checkpoint(data: bytes) -> Iterator[Mutation]:
         for field, how, changed in of_value(action):
             yield Mutation(name, field, how, partial(written, [*before, {**row, kind: changed}, *after]))
     forged = {"appId": "lakelog.tiered", "version": 1, "lastUpdated": None}
-    for app_id in ("lakelog.tiered", "lakelog.deleted", "lakelog.cleaned", "lakelog.producer.9.seq"):
+    for app_id in (
+        "lakelog.tiered",
+        "lakelog.deleted",
+        "lakelog.cleaned",
+        "lakelog.mirrored",
+        "lakelog.producer.9.seq",
+    ):
         row = {**dict.fromkeys(rows[0]), "txn": {**forged, "appId": app_id}}
         yield Mutation(f"checkpoint txn {_general(app_id)}", "", "added", partial(written, [*rows, row]))
 

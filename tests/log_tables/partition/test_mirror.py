@@ -32,7 +32,7 @@ AT_US = 5_000_000
 
 
 def source(offsets: Sequence[int]) -> pa.RecordBatch:
-    """What another log has at `offsets`: each value says its offset, and the times go back."""
+    """The records of another log at `offsets`: each value says its offset, and the times go back."""
     rows = [Record(b"%d" % offset, timestamp_us=AT_US - offset) for offset in offsets]
     return with_offsets([input_batch(rows, 0)], np.array(offsets, np.int64))
 
