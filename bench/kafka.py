@@ -80,6 +80,12 @@ def large_transactions(clients: Peers, topic: str, seconds: int) -> Figures:
     return {"records/s": with_, "records/s, without": without, "share": with_ / without}
 
 
+def beside_transactions(clients: Peers, topic: str, seconds: int) -> Figures:
+    """A producer without transactions, and beside ten with one each second."""
+    alone, beside = clients.beside(topic, seconds * 100_000)
+    return {"records/s": beside, "records/s, alone": alone, "share": beside / alone}
+
+
 def rebalance(verb: str, peers: Peers | None, _scale: Scale) -> Results:
     """900 partitions, shared by three consumers of a group; a fourth is added. `verb` is that of
     `librdkafka.py`, for the protocol.
@@ -217,6 +223,7 @@ CELLS: dict[str, Contest] = {
         "commits_cores_max=0",
     ),
     "Kafka's clients: large transactions": _contest(large_transactions),
+    "Kafka's clients: beside transactions": _contest(beside_transactions),
     "Kafka's clients: librdkafka, keyed, two workers": _contest(keyed, "--workers", "2"),
     "Kafka's clients: rebalance of 900 partitions": Contest(
         partial(rebalance, "rebalance"), needs_broker=True

@@ -4,6 +4,7 @@
 `ragged` and `consume` print records a second and microseconds of the processor a record: 100-byte texts, with
 `keyed` keys of 10 bytes, acks=all; with `ragged` keys and texts of many lengths, 100 bytes on average. RACK
 is the `client.rack` of `consume`.
+`transact`, `in-transactions` and `beside` measure transactions.
 `lone` sends records one by one, each when the one before is acknowledged, and prints the median and the 99th
 percentile in milliseconds.
 `rebalance` shares COUNT partitions among three consumers of a classic group (cooperative-sticky), adds one,
@@ -18,6 +19,7 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from threading import Event, Thread
 from time import perf_counter, process_time, sleep, time_ns  # stands alone, outside the project's packages
 from typing import Any
 
@@ -26,6 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 PARTITIONS = 4
 TRANSACTION_RECORDS, LARGE_TRANSACTION_RECORDS = 100, 10_000
+TRANSACTIONAL, TRANSACTION_EVERY_S = 10, 1.0
 FED_PARTITIONS, FED_EVERY_S = 12, 0.1
 """Partitions that get records during a rebalance, and how often."""
 
@@ -171,6 +174,49 @@ def in_transactions(bootstrap: str, name: str, count: int) -> None:
     print(*rates)
 
 
+def beside(bootstrap: str, name: str, count: int) -> None:
+    """Print records a second of a producer without transactions, and of it beside TRANSACTIONAL producers,
+    each of which commits TRANSACTION_RECORDS every TRANSACTION_EVERY_S.
+    """
+    rates = []
+    for transactional in (0, TRANSACTIONAL):
+        end = Event()
+        threads = [
+            Thread(target=_transact_until, args=(bootstrap, name, n, end)) for n in range(transactional)
+        ]
+        for thread in threads:
+            thread.start()
+        sleep(2)
+        rates.append(_produced(bootstrap, name, count))
+        end.set()
+        for thread in threads:
+            thread.join()
+    print(*rates)
+
+
+def _produced(bootstrap: str, name: str, count: int) -> float:
+    producer, text = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5}), b"x" * 100
+    begin = perf_counter()
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(name, text, partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    producer.flush(60)
+    return count / (perf_counter() - begin)
+
+
+def _transact_until(bootstrap: str, name: str, number: int, end: Event) -> None:
+    producer = _transactional(bootstrap, **{"transactional.id": f"beside-{number}"})
+    while not end.wait(TRANSACTION_EVERY_S):
+        producer.begin_transaction()
+        for record in range(TRANSACTION_RECORDS):
+            producer.produce(name, b"y" * 100, partition=record % PARTITIONS)
+        producer.commit_transaction(60)
+
+
 def _transactional(bootstrap: str, **options: object) -> Any:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "bench", **options})
     producer.init_transactions(60)
@@ -275,6 +321,7 @@ if __name__ == "__main__":
         "lone": lone,
         "transact": transact,
         "in-transactions": in_transactions,
+        "beside": beside,
         "rebalance": rebalance,
         "rebalance-consumer": rebalance_consumer,
         "produce": produce,

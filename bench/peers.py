@@ -97,6 +97,11 @@ class Peers:
         with_, without = map(float, self._python("in-transactions", topic, str(records)).split())
         return with_, without
 
+    def beside(self, topic: str, records: int) -> tuple[float, float]:
+        """Records a second of a producer without transactions, and of it beside ten transactional ones."""
+        alone, beside = map(float, self._python("beside", topic, str(records)).split())
+        return alone, beside
+
     def topic(self, name: str, partitions: int = 4) -> str:
         self._python("topic", name, str(partitions))
         return name

@@ -19,8 +19,8 @@ import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
- * An application of Kafka Streams: {@code Streams count|windows|join BOOTSTRAP STATE memory|rocksdb GUARANTEE}, with a
- * guarantee by Kafka's name.
+ * An application of Kafka Streams: {@code Streams count|windows|join BOOTSTRAP STATE memory|rocksdb GUARANTEE [MS]}, with a
+ * guarantee by Kafka's name; it commits every 200 ms, or every MS.
  *
  * <p>{@code count} counts the words of the topic lines into counts; {@code windows} counts those of each ten
  * seconds of lines into windows, once a window has closed; {@code join} puts the names of the table names to the
@@ -34,7 +34,7 @@ public class Streams {
         config.put(StreamsConfig.APPLICATION_ID_CONFIG, "streams-" + args[0]);
         config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, args[1]);
         config.put(StreamsConfig.STATE_DIR_CONFIG, args[2]);
-        config.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
+        config.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, args.length > 5 ? Integer.parseInt(args[5]) : 200);
         config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         config.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, args[4]);
