@@ -57,6 +57,7 @@ from log_tables.cluster.group_log import (
     replay,
 )
 from log_tables.errors import GroupMaxSizeReached, LakelogError, NotLeader, Retriable, UnknownMember
+from log_tables.layout import staging_directory
 from log_tables.limits import GROUPS_LOOKED_AT, TURN_S
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import input_batch
@@ -119,7 +120,10 @@ class Shard:
 
     def _read_staged(self, ids: Group | None) -> None:
         """Take up what is staged for the transactions of transactional ids, open and committed."""
-        files, errors = files_of(self._cluster.store, self.partition)
+        store = self._cluster.store
+        files, errors = files_of(store, self.partition)
+        if files:  # one whose gateway died before it was durable is relied on from now on
+            store.make_durable(staging_directory(self.partition))
         for error in errors:
             _log.error("%s", error)
         self.open.doubtful = bool(errors)
@@ -128,7 +132,7 @@ class Shard:
             self.open.hold(intent.staged)
         # Others are on their way: their gateway has put them, and is about to say so.
         ended = [each.path for each in files if each.path in unused and self._have_ended(each)]
-        delete_files(self._cluster.store, [path for path in ended if not self.open.uses(path)])
+        delete_files(store, [path for path in ended if not self.open.uses(path)])
 
     def _have_ended(self, file: ProducerFile) -> bool:
         known = self.producers

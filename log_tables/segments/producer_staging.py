@@ -109,8 +109,9 @@ def stage(
     foot = msgspec.msgpack.encode(runs)
     seal = hashlib.sha256(foot).hexdigest()[:16]
     path = staging_path(clock.unique_id(), seal, coordinator)
-    # Whole or not there: whoever takes over must know a damaged file from one that is on its way.
-    store.put_if_absent(path, b"".join((*data, foot, _LENGTH.pack(len(foot)))))
+    # Whole or not there: whoever takes over must know a damaged file from one that is on its way. Nobody else
+    # chooses this name; a condition would fail where a bucket's client repeats a put that was not answered.
+    store.put(path, b"".join((*data, foot, _LENGTH.pack(len(foot)))))
     return ProducerFile(path, tuple(runs))
 
 

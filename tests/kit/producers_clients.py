@@ -145,7 +145,10 @@ class Client:
         self.may_be_aborted = self.may_be_aborted or len(self._shared.world.nodes) > 1
         match self.todo[0]:
             case ("put", sent, number):
-                self.todo[0] = ("staged", *self._put(sent, number))
+                try:
+                    self.todo[0] = ("staged", *self._put(sent, number))
+                except LakelogError as error:
+                    self._refused(error)
             case ("admit", sent):
                 self._ask(node, self._admit(sent[: some % len(sent) + 1]), sent[: some % len(sent) + 1])
             case op:

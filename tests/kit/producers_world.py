@@ -108,16 +108,17 @@ class World:
     def __post_init__(self) -> None:
         self.store = self.copy or open_store("memory://")
         if self.copy is None:
-            cluster = Cluster.open(self.store, self.clock, NOWHERE)
-            create_topic(cluster, OUT, PARTITIONS)
-            create_topic(cluster, IN, 1)
-            create_topic(cluster, CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
+            make_topics(self.store, self.clock)
             self.begin()
 
     def begin(self) -> None:
         """Have the first gateway begin."""
-        self.cluster = Cluster.open(self.store, self.clock, NOWHERE)
+        self.come_to(self.store)
         self.nodes.append(Node(self))
+
+    def come_to(self, store: Store) -> None:
+        """Whoever begins from now on finds `store`."""
+        self.store, self.cluster = store, Cluster.open(store, self.clock, NOWHERE)
 
     def at(self, partition: int) -> TopicIdPartition:
         return TopicIdPartition(OUT, self.cluster.topic(OUT).topic_id, partition)
@@ -160,6 +161,14 @@ class World:
     def end(self) -> None:
         for node in self.nodes:
             node.die()
+
+
+def make_topics(store: Store, clock: ManualClock) -> None:
+    """The topics of a world, in an empty store."""
+    cluster = Cluster.open(store, clock, NOWHERE)
+    create_topic(cluster, OUT, PARTITIONS)
+    create_topic(cluster, IN, 1)
+    create_topic(cluster, CONSUMER_OFFSETS, 1, {"cleanup.policy": "compact"}, internal=True)
 
 
 def values_batch(values: Sequence[bytes]) -> Any:

@@ -1,8 +1,6 @@
 """A disk that is full: the audit stops, and no request does for it; with room again it goes on."""
 
-import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from log_tables.cluster.acl import Operation, ResourceType
 from tests.kit.audits import audit_rows, wait_for_audit
 from tests.kit.gateway import running_gateway
 from tests.kit.secured import Secured, acl, bearer
+from tests.kit.small_disk import fill, small_disk
 from tests.kit.support import wait_until
 
 DISK_BYTES = 12 << 20
@@ -21,19 +20,8 @@ ANN = "User:ann"
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk of its own."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("this account may not mount a disk")
-    yield path
-    subprocess.run(["umount", str(path)], check=True)
-
-
-def fill(path: Path) -> None:
-    with suppress(OSError), path.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
+    with small_disk(tmp_path / "disk", DISK_BYTES) as path:
+        yield path
 
 
 @pytest.mark.torture

@@ -15,6 +15,7 @@ from hypothesis.stateful import (
 
 from log_tables.clock import ManualClock
 from tests.kit.models import short_form
+from tests.kit.producers_checks import check_outcomes
 from tests.kit.producers_clients import TIMEOUT_MS, Client, Shared, Transaction
 from tests.kit.producers_world import PARTITIONS, Node, World
 
@@ -162,7 +163,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(10):
             self.world.advance(500)
             self.world.nodes[-1].go_on(1_000)
-        self._check()
+        check_outcomes(self.world, self.shared.transactions)
         self._check_files()
 
     def _go_on_to_the_end(self, client: Client) -> None:
@@ -188,41 +189,6 @@ class Machine(RuleBasedStateMachine):
                 self.world.advance(100)
                 node.go_on(1_000)
         raise AssertionError(f"{client.name} cannot go on: {client.todo}")
-
-    def _check(self) -> None:
-        written = [self.world.written(partition) for partition in range(PARTITIONS)]
-        offsets: dict[str, set[int | None]] = {}
-        for transaction in self.shared.transactions:
-            found = self._found(transaction, written)
-            if found is None:
-                found = transaction.committed
-            if transaction.offset is not None and found is not False:
-                known = offsets.setdefault(transaction.owner, {None})
-                if found:
-                    known.clear()
-                known.add(transaction.offset)
-        committed = self.world.offsets()
-        for name, allowed in offsets.items():
-            assert committed.get(f"group-{name}") in allowed, (name, committed, allowed)
-
-    def _found(self, transaction: Transaction, written: list[list[bytes]]) -> bool | None:
-        """Whether it was committed, by its records; None if it has none."""
-        outcomes = set()
-        for partition, values in transaction.written.items():
-            there = [value for value in written[partition] if value in values]
-            assert there in ([], values), f"{transaction} has {there} in {partition}"
-            if there:
-                first = written[partition].index(values[0])
-                assert written[partition][first : first + len(values)] == values
-            outcomes.add(bool(there))
-        assert len(outcomes) < 2, f"a half of {transaction} is committed"
-        if not outcomes:
-            return None
-        found = outcomes.pop()
-        if transaction.committed is not None:
-            assert found == transaction.committed, f"{transaction}: {found}"
-        assert not found or transaction.asked, f"nobody has committed {transaction}"
-        return found
 
     def _check_files(self) -> None:
         self.world.nodes.pop().die()

@@ -21,11 +21,11 @@ class Failing(LocalStore):
 
     failed = False
 
-    def put_if_absent(self, path: str, data: Data) -> None:
+    def put(self, path: str, data: Data) -> None:
         if not self.failed:
             self.failed = True
             raise MemoryError
-        super().put_if_absent(path, data)
+        super().put(path, data)
 
 
 async def staged(

@@ -14,11 +14,15 @@ from coordinator.groups.producers.producer_wire import (
     Producer,
     Staged,
 )
+from log_tables.clock import ManualClock
 from log_tables.errors import BufferFull, InvalidTransactionState, UnknownProducer
 from log_tables.root.copy import copy_root
 from log_tables.segments.producer_staging import ProducerFile, ProducerRecords
-from log_tables.store.store import open_store
-from tests.kit.producers_world import Node, World, values_batch
+from log_tables.store.local import LocalStore
+from log_tables.store.store import Store, open_store
+from log_tables.testing import Crash
+from tests.kit.disk import Disk, death
+from tests.kit.producers_world import Node, World, make_topics, values_batch
 
 HOUR_MS = 3_600_000
 
@@ -92,6 +96,31 @@ def test_a_damaged_file_aborts_what_was_open_and_nothing_that_comes_after(world:
     assert isinstance(first.end(), Producer)
     second.end(commits=False)
     assert world.written(0) == [b"c"]
+
+
+def test_what_a_dead_gateway_left_visible_is_durable_before_it_counts(tmp_path: Path) -> None:
+    """It dies amid the fsync of the directory, the next one finds the file, and then the power fails."""
+    disk = Disk(tmp_path, "root")
+
+    def opened() -> Store:
+        return LocalStore(tmp_path / "root", ManualClock(seed=5), sync=disk.process())
+
+    make_topics(opened(), ManualClock(seed=4))
+    world = World(copy=opened())
+    try:
+        world.begin()
+        client = Client(world, "x")
+        disk.fails = death(disk.syncs + 2)
+        with pytest.raises(Crash):
+            client.write(b"a")
+        world.nodes.pop().die()
+        world.come_to(opened())
+        world.nodes.append(Node(world))
+        assert client.admit() == 0
+        assert len([*disk.cut("root").list("staging/")]) == 1
+    finally:
+        world.end()
+        disk.close()
 
 
 def test_open_transactions_have_so_many_bytes_together(world: World) -> None:

@@ -1,0 +1,29 @@
+"""A small disk of a test's own, and how it becomes full."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk(path: Path, size_bytes: int) -> Iterator[Path]:
+    """A disk of `size_bytes` at the directory `path`; skips the test where this account may mount none."""
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("this account may not mount a disk")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Let a file take all the room that is left on its disk."""
+    for size in (1 << 20, 4_096):
+        with suppress(OSError), path.open("ab", buffering=0) as file:
+            while file.write(bytes(size)):
+                pass
