@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import count
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from log_tables.layout import CONSUMER_OFFSETS, topic_directory
 from log_tables.root.fsck import check
@@ -120,10 +120,63 @@ def commit(here: KafkaServed, group: str) -> None:
         assert {each.partition: each.offset for each in consumer.committed(asked, WAIT_S)} == ends
 
 
+def transactions_hold(here: KafkaServed, store: FaultyStore, kind: str, nth: int) -> bool:
+    """Commit and abort transactions while the n-th call of the store fails; whether there are so many."""
+    topic, (failure, operations) = f"{kind}-{next(NUMBERS)}", FAILURES[kind]
+    store.faults.append(Fault(nth, failure, operations))
+    transact(here, topic)
+    return store.faults.pop().nth < 1
+
+
+def transact(here: KafkaServed, topic: str) -> None:
+    """Commit, abort and commit, each with an offset of a group, and look for the records and the offset."""
+    config = {"linger.ms": 0, "batch.num.messages": 2, "transaction.timeout.ms": int(WAIT_S * 1_000)}
+    producer = librdkafka_producer(here.bootstrap, **config, **{"transactional.id": topic})
+    until_done(lambda: producer.init_transactions(WAIT_S))
+    group = {"bootstrap.servers": here.bootstrap, "group.id": topic, "enable.auto.commit": False}
+    with closing(Consumer(group)) as consumer:
+        for number, commits in enumerate((True, False, True)):
+            while not transacted(producer, consumer, topic, number, commits):
+                until_done(lambda: producer.abort_transaction(WAIT_S))
+        (committed,) = consumer.committed([TopicPartition(READ, 0)], WAIT_S)
+    assert committed.offset == 2
+    found = read_all(here.bootstrap, topic, PARTITIONS, **{"fetch.wait.max.ms": 10})
+    expected = [(at, b"%d-%d" % (number, at)) for at in range(PARTITIONS) for number in (0, 2)]
+    assert [(each.partition, each.value) for each in found] == [each for each in expected for _ in range(3)]
+
+
+def transacted(producer: Producer, consumer: Consumer, topic: str, number: int, commits: bool) -> bool:
+    """Whether a transaction has ended so; else it is to be aborted."""
+    try:
+        producer.begin_transaction()
+        for _ in range(3):
+            for at in range(PARTITIONS):
+                producer.produce(topic, b"%d-%d" % (number, at), partition=at)
+        offsets, metadata = [TopicPartition(READ, 0, number)], consumer.consumer_group_metadata()
+        until_done(lambda: producer.send_offsets_to_transaction(offsets, metadata, WAIT_S))
+        end = producer.commit_transaction if commits else producer.abort_transaction
+        until_done(lambda: end(WAIT_S))
+    except KafkaException as error:
+        assert error.args[0].txn_requires_abort(), error
+        return False
+    return True
+
+
+def until_done(ask: Callable[[], object]) -> None:
+    """Ask again while the client says that this is of use."""
+    while True:
+        try:
+            ask()
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+
+
 Holds = Callable[[KafkaServed, FaultyStore, str, int], bool]
 
 
-@pytest.mark.parametrize("holds", [records_hold, offsets_hold])
+@pytest.mark.parametrize("holds", [records_hold, offsets_hold, transactions_hold])
 def test_what_was_acknowledged_holds_when_the_store_fails(
     here: KafkaServed, stores: list[FaultyStore], holds: Holds
 ) -> None:
@@ -133,7 +186,7 @@ def test_what_was_acknowledged_holds_when_the_store_fails(
 
 @pytest.mark.torture
 @pytest.mark.parametrize("kind", FAILURES)
-@pytest.mark.parametrize("holds", [records_hold, offsets_hold])
+@pytest.mark.parametrize("holds", [records_hold, offsets_hold, transactions_hold])
 def test_what_was_acknowledged_holds_whichever_call_of_the_store_fails(
     here: KafkaServed, stores: list[FaultyStore], holds: Holds, kind: str
 ) -> None:
