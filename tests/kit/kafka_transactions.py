@@ -32,9 +32,9 @@ class Held(NamedTuple):
         return {"transactional_id": self.id, "producer_id": self.producer_id, "producer_epoch": self.epoch}
 
 
-def begin(asking: Asker, name: str) -> Held:
+def begin(asking: Asker, name: str, timeout_ms: int = TIMEOUT_MS) -> Held:
     """Begin with an id."""
-    answer = asking.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=TIMEOUT_MS), 4)
+    answer = asking.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms), 4)
     assert answer.error_code == ErrorCode.NONE
     return Held(name, answer.producer_id, answer.producer_epoch)
 

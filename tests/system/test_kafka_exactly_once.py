@@ -5,7 +5,7 @@ each record is copied once, in order, and no version of any table has what they 
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
@@ -83,11 +83,13 @@ COPIERS = {
     "sarama": Copier(partial(binary, "kafka-sarama-once"), offsets=Offsets.COUNTED),
     "franz": Copier(partial(binary, "kafka-franz-once"), ["2"], requests=VERSION_2),
     "franz-as-of-3.9": Copier(partial(binary, "kafka-franz-once"), ["1"], requests=VERSION_1),
+    "java": Copier(partial(java_program, "Once", ["kafka"]), ["classic"]),
+    "java-by-KIP-848": Copier(partial(java_program, "Once", ["kafka"]), ["consumer"]),
     "spring": Copier(partial(java_program, "Spring", ["spring"]), ["classic"], kills=4),
     "spring-by-KIP-848": Copier(partial(java_program, "Spring", ["spring"]), ["consumer"], kills=4),
     "flink": Copier(partial(java_program, "Flink", ["flink"]), ["none"], Offsets.UNSAID),
 }
-SLOW = ("spring", "spring-by-KIP-848", "flink")
+SLOW = ("java-by-KIP-848", "spring", "spring-by-KIP-848", "flink")
 
 
 def records(first: int, count: int) -> list[tuple[int, bytes]]:
@@ -180,3 +182,8 @@ def survive(directory: Path, copier: Copier, seed: int) -> None:
 @pytest.mark.parametrize("name", COPIERS)
 def test_each_record_is_copied_once_through_kills(tmp_path: Path, name: str) -> None:
     survive(tmp_path, COPIERS[name], seed=len(name))
+
+
+@pytest.mark.torture
+def test_each_record_is_copied_once_through_a_hundred_kills(tmp_path: Path) -> None:
+    survive(tmp_path, replace(COPIERS["java"], kills=100), seed=100)

@@ -12,6 +12,9 @@ from shutil import rmtree
 
 import pytest
 
+from log_tables.clock import ManualClock
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.kit.kafka import KafkaGateway, kafka_gateway, librdkafka_producer
 from tests.kit.programs import Program, Target, caught_up, java_program, target
 from tests.kit.support import WAIT_S
@@ -19,6 +22,7 @@ from tests.kit.support import WAIT_S
 WORDS = ["a", "rose", "is", "a", "rose", "is", "a", "rose", "and", "so", "on"]
 LINES = [" ".join(WORDS[: 1 + number % len(WORDS)]) for number in range(300)]
 WINDOW_MS = 10_000
+KILLS = 100
 GUARANTEES = ("exactly_once_v2", "at_least_once")
 
 Record = tuple[str, str, int]
@@ -57,6 +61,10 @@ class Application:
             found = self.written.latest()
             wrong = {key: value for key, value in found.items() if value != wanted.get(key)}
             raise AssertionError(f"{wrong}, and no {wanted.keys() - found.keys()}: {error}") from None
+
+    def has_more_than(self, latest: dict[bytes | None, bytes | None]) -> bool:
+        """Whether values have come since these were the last of each key."""
+        return self.written.latest() != latest
 
     def lose(self, *topics: str) -> None:
         """Kill the application when it has committed what it read of `topics`, and remove its state."""
@@ -115,6 +123,28 @@ def test_words_are_counted_once(tmp_path: Path, store: str, guarantee: str) -> N
         running.feed("lines", lines())
         running.program.start()
         running.expect({word: str(3 * count) for word, count in counts.items()})
+
+
+@pytest.mark.torture
+def test_words_are_counted_once_through_a_hundred_kills(tmp_path: Path, seed: int) -> None:
+    """Each word's counts go up by what was written, and none is there again."""
+    draw, sent = ManualClock(seed=seed), Counter[str]()
+    with application(tmp_path, "count", "counts", "memory") as running:
+        for number in range(KILLS):
+            some = lines()[number % 10 :: 10]
+            begun = running.written.latest()
+            running.feed("lines", some)
+            sent += Counter(" ".join(line for _, line, _ in some).split())
+            running.program.until(partial(running.has_more_than, begun), "it goes on")
+            victim = running.gateway if draw.random() < 0.5 else running.program
+            victim.kill()
+            victim.start()
+        running.expect({word: str(count) for word, count in sent.items()})
+        counts: dict[bytes | None, list[int]] = {}
+        for each in running.written.look():
+            counts.setdefault(each.key, []).append(int(each.value or 0))
+    assert all(found == sorted({*found}) for found in counts.values())
+    assert check(open_store(tmp_path / "root")).problems == []
 
 
 @pytest.mark.torture

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.page import paged, render
+from api.console.page import ItemPage, paged, render
 from api.console.page_route import PageRoute
 from api.requests.access import Asked
 from api.requests.route_gateway import Here
@@ -41,13 +41,16 @@ async def transactions(
 ) -> Response:
     """The list, of the ids that the reader may describe."""
     now_ms = here.clock.now_ms()
-    views = [
-        _view(each, now_ms, asked)
-        for each in await here.producers.open_transactions()
+    found = [
+        each
+        async for each in here.loop_share.each(await here.producers.open_transactions())
         if search.lower() in each.id.lower()
         and asked.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.id)
     ]
-    values = {"rows": paged(views, page), "search": search, "shown_max": SHOWN_MAX}
+    shown = paged(found, page)
+    views = [_view(each, now_ms, asked) for each in shown.items]
+    rows = ItemPage(views, shown.page, shown.pages, shown.total)
+    values = {"rows": rows, "search": search, "shown_max": SHOWN_MAX}
     return render(request, "transactions.html", values, asked)
 
 

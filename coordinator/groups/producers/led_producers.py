@@ -7,8 +7,7 @@ until it succeeds, by the coordinator of that time (`ended_transactions`).
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -32,6 +31,7 @@ from coordinator.groups.producers.producer_wire import (
     InitProducer,
     Outcomes,
     Producer,
+    ProducerDescription,
     Request,
     Staged,
     failure_of,
@@ -41,6 +41,7 @@ from coordinator.groups.shards import Shards
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.producer_step import Begin, End, begun, check, ended, fenced
 from ingest.buffer import RETRY_AFTER_S
+from ingest.loop_share import batched
 from ingest.settings import Settings
 from log_tables.clock import Clock
 from log_tables.cluster.group_log import ProducerValue
@@ -99,10 +100,12 @@ class LedProducers:
                 return await self._end(shard, request)
             case Staged():
                 return await self._note_staged(shard, request)
+            case Describe(ids):
+                return await self._described(shard, ids)
             case _:
                 return self._answer(shard, request)
 
-    def _answer(self, shard: Shard, request: AddPartitions | Admit | AskOutcome | Describe) -> Answer:
+    def _answer(self, shard: Shard, request: AddPartitions | Admit | AskOutcome) -> Answer:
         match request:
             case AddPartitions():
                 transaction = self._open(shard, request.id, request.producer_id, request.epoch)
@@ -112,14 +115,18 @@ class LedProducers:
                 return Outcomes(tuple(self._admitted(shard, each) for each in request.batches))
             case AskOutcome():
                 return self._outcome(shard, request)
-            case Describe(ids):
-                names = [name for name, _ in shard.open.items()] if ids is None else ids
-                found = (self.view.describe(shard, name) for name in names)
-                return Descriptions(tuple(each for each in found if each is not None))
 
-    def abort_late(self, shard: Shard) -> None:
+    async def _described(self, shard: Shard, ids: Sequence[str] | None) -> Descriptions:
+        found: list[ProducerDescription] = []
+        async for name in _in_turns([name for name, _ in shard.open.items()] if ids is None else ids):
+            described = self.view.describe(shard, name)
+            if described is not None:
+                found.append(described)
+        return Descriptions(tuple(found))
+
+    async def abort_late(self, shard: Shard) -> None:
         """Abort the transactions that take too long, and fence their producers. Raises NotLeader."""
-        for name in [each for each, _ in shard.open.items()]:
+        async for name in _in_turns([each for each, _ in shard.open.items()]):
             self._abort_if_late(shard, name)
 
     def _abort_if_late(self, shard: Shard, name: str) -> None:
@@ -134,20 +141,16 @@ class LedProducers:
             shard.open.note(name)
             self._on_event("timed out")
 
-    def expire(self, shard: Shard, names: Iterator[str]) -> bool:
-        """Forget those of the next GROUPS_LOOKED_AT of the ids that nobody has used for long. Returns whether
-        there may be more. Raises NotLeader.
-        """
+    async def expire(self, shard: Shard) -> None:
+        """Forget the ids that nobody has used for long. Raises NotLeader."""
         before_ms = self._clock.now_ms() - self._settings.transactional_id_expiration_ms
-        some = [*islice(names, GROUPS_LOOKED_AT)]
-        for name in some:
+        async for name in _in_turns([*shard.producers]):
             value = shard.producers.get(name)
             if value is None or value.changed_ms >= before_ms:
                 continue
             if shard.open.find(name) is None and not self._ends.under_way(shard, name):
                 shard.set_producer(name, None)
                 shard.open.forget(name)
-        return len(some) == GROUPS_LOOKED_AT
 
     async def _begin(self, shard: Shard, asked: InitProducer) -> Producer:
         most = self._settings.transaction_max_timeout_ms
@@ -350,6 +353,15 @@ class LedProducers:
         for name, value in shard.producers.items():
             if value.telling or value.intent in pending:
                 self._ends.start(shard, name, value)
+
+
+async def _in_turns(names: Sequence[str]) -> AsyncIterator[str]:
+    """Each of `names`; others have the event loop after some of them."""
+    for some in batched(names, GROUPS_LOOKED_AT):
+        for name in some:
+            yield name
+        if len(names) > GROUPS_LOOKED_AT:
+            await asyncio.sleep(0)
 
 
 async def _check_leads(shard: Shard) -> None:

@@ -2,7 +2,6 @@
 for the end of a transaction of which nobody tells them.
 """
 
-import asyncio
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
@@ -64,20 +63,15 @@ class ProducerDuties:
             if not shard.leading:
                 continue
             with self._failures.catch(DUTY, f"{CONSUMER_OFFSETS}-{shard.partition}"), suppress(NotLeader):
-                self._led.abort_late(shard)
+                await self._led.abort_late(shard)
                 await self._expire(shard)
                 await self._ask_for_ends(shard)
 
     async def _expire(self, shard: Shard) -> None:
-        """Forget ids, some at a time: the event loop serves others in between."""
         now = self._clock.monotonic()
         if now >= self._expired.get(shard, 0.0) + EXPIRE_S:
             self._expired[shard] = now
-            names = iter([*shard.producers])
-            more = self._led.expire(shard, names)
-            while more:
-                await asyncio.sleep(0)
-                more = self._led.expire(shard, names)
+            await self._led.expire(shard)
 
     async def _ask_for_ends(self, shard: Shard) -> None:
         """Ask how transactions have ended whose end a group was not told: another gateway coordinates their
