@@ -1,4 +1,4 @@
-"""What a reader may find of the transactions of Kafka's clients, whatever has happened to them."""
+"""A check of what a reader finds of the transactions of Kafka's clients, whatever has happened to them."""
 
 from collections.abc import Sequence
 

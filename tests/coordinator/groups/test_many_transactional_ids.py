@@ -37,7 +37,7 @@ SAID_OF_FEW = 20
 
 
 class State(NamedTuple):
-    """What is left of all ids: in memory, in the log, in the tables, and as files."""
+    """How much is left of all ids: in memory, in the log, in the tables, and as files."""
 
     ids: int
     known: int
