@@ -7,6 +7,7 @@ the coordinator, but behind a load balancer they cannot choose.
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
@@ -83,10 +84,8 @@ class ClassicCoordinator:
 
     async def coordinator_of(self, group_id: str) -> BrokerRecord | None:
         """The gateway that coordinates a group, or is the one to begin it; None is this one."""
-        topic, partition = await self._shards.partition_for(group_id)
-        if await self._leadership.should_lead(topic, partition):
-            return None
-        return await self._leadership.find_leader(topic, partition)
+        _, partition = await self._shards.partition_for(group_id)
+        return await self._shards.coordinator_of(partition)
 
     async def join(self, group_id: str, event: JoinGroup) -> JoinAnswer:
         """Join a group: the answer comes when all members have joined.
@@ -178,9 +177,11 @@ class ClassicCoordinator:
             return encode_result(error)
 
     async def _apply(self, group_id: str, event: Forwarded) -> Result:
-        broker = await self.coordinator_of(group_id)
-        if broker is None:
-            return await self._apply_here(group_id, event)
+        _, partition = await self._shards.partition_for(group_id)
+        here, there = partial(self._apply_here, group_id, event), partial(self._apply_there, group_id, event)
+        return await self._shards.at_coordinator(partition, here, there)
+
+    async def _apply_there(self, group_id: str, event: Forwarded, broker: BrokerRecord) -> Result:
         answer = await self._peers.ask_group(broker, encode_event(group_id, event))
         try:
             return decode_result(answer)

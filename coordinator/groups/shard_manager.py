@@ -50,6 +50,7 @@ class ShardManager:
         self.has_groups, self.partition_for = offsets.exists, offsets.partition_for
         self.match, self.refresh_topics = topics.match, shards.refresh_topics
         self.shard, self.with_shard, self.wake = shards.shard, shards.with_shard, shards.wake
+        self.coordinator_of, self.at_coordinator = shards.coordinator_of, shards.at_coordinator
         self.check_quota, self.make_way = bounds.check_quota, bounds.make_way
         self.session_timeout_ms = bounds.session_timeout_ms
         self.heartbeat_interval_ms = bounds.heartbeat_interval_ms

@@ -14,6 +14,7 @@ from coordinator.groups.transactions.transaction_coordinator import TransactionC
 from ingest.pending_tasks import shared_task
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import NotLeader
 
 Answer = TypeVar("Answer")
@@ -66,6 +67,33 @@ class Shards:
                 loading.add_done_callback(lambda _: self._loading.pop(partition, None))
             shard = await asyncio.shield(loading)
         return shard
+
+    async def coordinator_of(self, partition: int) -> BrokerRecord | None:
+        """The gateway that leads a partition of `__consumer_offsets`, or is the one to begin it; None is this
+        one.
+        """
+        topic = await self.offsets.topic()
+        if await self._leadership.should_lead(topic, partition):
+            return None
+        return await self._leadership.find_leader(topic, partition)
+
+    async def at_coordinator(
+        self,
+        partition: int,
+        here: Callable[[], Awaitable[Answer]],
+        there: Callable[[BrokerRecord], Awaitable[Answer]],
+    ) -> Answer:
+        """The result of `here`, or of `there` at the gateway that leads a partition of `__consumer_offsets`.
+        If that one says that it leads no more, it is read who does: nothing else tells this gateway.
+        """
+        broker = await self.coordinator_of(partition)
+        if broker is not None:
+            try:
+                return await there(broker)
+            except NotLeader:
+                await self._leadership.refresh_leader(await self.offsets.topic(), partition)
+            broker = await self.coordinator_of(partition)
+        return await (here() if broker is None else there(broker))
 
     async def with_shard(self, group_id: str, attempt: Callable[[Shard], Awaitable[Answer]]) -> Answer:
         """The result of `attempt` with the shard of the group `group_id`; tried again when its term had

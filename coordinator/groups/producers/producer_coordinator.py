@@ -6,6 +6,7 @@ A request goes to the leader of the id's partition of `__consumer_offsets` (`led
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 
 from coordinator.brokers.leadership import Leadership
@@ -79,10 +80,7 @@ class ProducerCoordinator:
 
     async def coordinator_of(self, name: str) -> BrokerRecord | None:
         """The gateway that coordinates an id, or is the one to begin it; None is this one."""
-        partition, topic = await self.partition_of(name), await self.offsets.topic()
-        if await self._leadership.should_lead(topic, partition):
-            return None
-        return await self._leadership.find_leader(topic, partition)
+        return await self._shards.coordinator_of(await self.partition_of(name))
 
     async def begin(self, asked: InitProducer) -> Producer:
         """Begin with an id: older producers are fenced, an open transaction is aborted.
@@ -142,12 +140,10 @@ class ProducerCoordinator:
 
     async def ask(self, partition: int, request: Request) -> Answer:
         """The answer of the leader of a partition of `__consumer_offsets`. Raises the error that it says."""
-        topic = await self.offsets.topic()
-        if await self._leadership.should_lead(topic, partition):
-            return await self._answered(partition, request)
-        broker = await self._leadership.find_leader(topic, partition)
-        if broker is None:
-            return await self._answered(partition, request)
+        here, there = partial(self._answered, partition, request), partial(self._asked, partition, request)
+        return await self._shards.at_coordinator(partition, here, there)
+
+    async def _asked(self, partition: int, request: Request, broker: BrokerRecord) -> Answer:
         return decode_answer(await self._peers.ask_producers(broker, encode_request(partition, request)))
 
     async def answer(self, body: bytes) -> bytes:
