@@ -87,9 +87,10 @@ COPIERS = {
     "java-by-KIP-848": Copier(partial(java_program, "Once", ["kafka"]), ["consumer"]),
     "spring": Copier(partial(java_program, "Spring", ["spring"]), ["classic"], kills=4),
     "spring-by-KIP-848": Copier(partial(java_program, "Spring", ["spring"]), ["consumer"], kills=4),
-    "flink": Copier(partial(java_program, "Flink", ["flink"]), ["none"], Offsets.UNSAID),
+    "flink": Copier(partial(java_program, "Flink", ["flink"]), ["INCREMENTING"], Offsets.UNSAID),
+    "flink-pooling": Copier(partial(java_program, "Flink", ["flink"]), ["POOLING"], Offsets.UNSAID),
 }
-SLOW = ("java-by-KIP-848", "spring", "spring-by-KIP-848", "flink")
+SLOW = ("java-by-KIP-848", "spring", "spring-by-KIP-848", "flink", "flink-pooling")
 
 
 def records(first: int, count: int) -> list[tuple[int, bytes]]:

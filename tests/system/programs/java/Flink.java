@@ -6,6 +6,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
@@ -15,8 +16,13 @@ import org.apache.flink.configuration.ExternalizedCheckpointRetention;
 import org.apache.flink.configuration.RestartStrategyOptions;
 import org.apache.flink.configuration.StateRecoveryOptions;
 import org.apache.flink.connector.base.DeliveryGuarantee;
+import org.apache.flink.connector.kafka.lineage.DefaultKafkaDatasetFacet;
+import org.apache.flink.connector.kafka.lineage.DefaultKafkaDatasetIdentifier;
+import org.apache.flink.connector.kafka.lineage.KafkaDatasetFacet;
+import org.apache.flink.connector.kafka.lineage.KafkaDatasetFacetProvider;
 import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
 import org.apache.flink.connector.kafka.sink.KafkaSink;
+import org.apache.flink.connector.kafka.sink.TransactionNamingStrategy;
 import org.apache.flink.connector.kafka.source.KafkaSource;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.connector.kafka.source.reader.deserializer.KafkaRecordDeserializationSchema;
@@ -29,10 +35,10 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.errors.TopicExistsException;
 
 /**
- * A copier by Flink, on a MiniCluster: {@code Flink BOOTSTRAP SOURCE TARGET GROUP none [ID]} makes the two topics
+ * A copier by Flink, on a MiniCluster: {@code Flink BOOTSTRAP SOURCE TARGET GROUP NAMING [ID]} makes the two topics
  * where they are missing, and writes each record of SOURCE to the same partition of TARGET in upper case: exactly
- * once by transactional ids that begin with ID, else at least once. It begins at its last checkpoint in the directory
- * where it runs; the group only shows how far it is.
+ * once by transactional ids that begin with ID, which its sink names by the strategy NAMING, else at least once. It
+ * begins at its last checkpoint in the directory where it runs; the group only shows how far it is.
  */
 public class Flink {
     static final Path CHECKPOINTS = Path.of("checkpoints").toAbsolutePath();
@@ -52,7 +58,7 @@ public class Flink {
         environment
                 .fromSource(read(bootstrap, source, group), WatermarkStrategy.noWatermarks(), "read")
                 .uid("read")
-                .sinkTo(write(bootstrap, target, args.length > 5 ? args[5] : null))
+                .sinkTo(write(bootstrap, target, args[4], args.length > 5 ? args[5] : null))
                 .uid("write");
         environment.execute("copier");
     }
@@ -67,15 +73,14 @@ public class Flink {
                 .build();
     }
 
-    static KafkaSink<Pair> write(String bootstrap, String topic, String id) {
-        KafkaRecordSerializationSchema<Pair> schema =
-                (pair, context, time) -> new ProducerRecord<>(topic, pair.partition, pair.key, pair.value);
-        var sink = KafkaSink.<Pair>builder().setBootstrapServers(bootstrap).setRecordSerializer(schema);
+    static KafkaSink<Pair> write(String bootstrap, String topic, String naming, String id) {
+        var sink = KafkaSink.<Pair>builder().setBootstrapServers(bootstrap).setRecordSerializer(new Records(topic));
         if (id == null) {
             return sink.setDeliveryGuarantee(DeliveryGuarantee.AT_LEAST_ONCE).build();
         }
         return sink.setDeliveryGuarantee(DeliveryGuarantee.EXACTLY_ONCE)
                 .setTransactionalIdPrefix(id)
+                .setTransactionNamingStrategy(TransactionNamingStrategy.valueOf(naming))
                 .setProperty("transaction.timeout.ms", "60000")
                 .build();
     }
@@ -109,6 +114,20 @@ public class Flink {
         public int partition;
         public byte[] key;
         public byte[] value;
+    }
+
+    /** Names its topic, by which a sink that pools its ids finds the transactions that an earlier one left open. */
+    record Records(String topic) implements KafkaRecordSerializationSchema<Pair>, KafkaDatasetFacetProvider {
+        @Override
+        public ProducerRecord<byte[], byte[]> serialize(Pair pair, KafkaSinkContext context, Long time) {
+            return new ProducerRecord<>(topic, pair.partition, pair.key, pair.value);
+        }
+
+        @Override
+        public Optional<KafkaDatasetFacet> getKafkaDatasetFacet() {
+            var topics = DefaultKafkaDatasetIdentifier.ofTopics(List.of(topic));
+            return Optional.of(new DefaultKafkaDatasetFacet(topics, new Properties()));
+        }
     }
 
     public static class Upper implements KafkaRecordDeserializationSchema<Pair> {
