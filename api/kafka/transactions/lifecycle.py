@@ -5,6 +5,7 @@ by Produce and TxnOffsetCommit themselves, and gets another epoch with each EndT
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from api.client_topics import know_names, known_topic_to_write, refreshed_topic
 from api.kafka.clients.client import Client
@@ -85,7 +86,8 @@ async def add_partitions_to_txn(
         client.caller.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     except AuthorizationFailed as error:
         return _added(request, {}, transaction_error_code(error))
-    await know_names(door.here, (each.name for each in request.topics), lambda _: False)
+    names = (each.name for each in request.topics)
+    await know_names(door.here, names, partial(client.caller.allows, Operation.WRITE, ResourceType.TOPIC))
     found: set[TopicIdPartition] = set()
     refused: dict[TopicPartition, ErrorCode] = {}
     async for topic in door.here.loop_share.each(request.topics):

@@ -1,4 +1,4 @@
-"""Coordinators that move to a gateway that comes: another one, which knew where they were, finds them."""
+"""Transactions at several gateways: what one has done, another one finds that has not heard of it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.topic_partition import TopicPartition
 from tests.kit.kafka_asking import Asker
 from tests.kit.kafka_served import KafkaServed, kafka_served
-from tests.kit.kafka_transactions import begin, produce
+from tests.kit.kafka_transactions import add, begin, produce
 from tests.kit.support import WAIT_S, wait_until
 
 PARTITIONS = 12
@@ -91,3 +91,10 @@ def test_offsets_of_a_transaction_find_the_coordinator_of_their_group(moved: Mov
         commit = CommitOffsets(offsets={TopicPartition("t", 0): OffsetAndMetadata(5)}, at_ms=0)
         committing = second.gateway.producers.commit_offsets(asked, commit)
         assert asyncio.run_coroutine_threadsafe(committing, second.loop).result(WAIT_S) == {}
+
+
+def test_a_topic_that_another_gateway_has_made_is_added_to_a_transaction(moved: Moved) -> None:
+    second = moved.asking[SECOND - 1]
+    held = begin(second, next(each for each in NAMES if where(second, each) == SECOND))
+    create_topic(moved.served[FIRST - 1].gateway.cluster, "new", 1)
+    assert add(second, held, {"new": [0]}) == {"new": [ErrorCode.NONE]}
