@@ -37,6 +37,33 @@ _CONFLUENT = "https://github.com/confluentinc/confluent-kafka-python"
 _COMMIT = "8b1c7a613434eee3d0e1287d624d7af04932f410"
 """Version 2.15.0."""
 
+_AIOKAFKA = "https://github.com/aio-libs/aiokafka"
+_AIOKAFKA_COMMIT = "672947afe85c91b7d953f0259e69837a711d3246"
+"""Version 0.14.0."""
+
+_SERVED = """import asyncio
+import os
+
+import pytest
+
+
+@pytest.fixture(scope="class")
+def loop():
+    made = asyncio.new_event_loop()
+    asyncio.set_event_loop(made)
+    yield made
+    made.close()
+    asyncio.set_event_loop(None)
+
+
+@pytest.fixture(scope="class")
+def setup_test_class(request, loop):
+    request.cls.loop = loop
+    request.cls.hosts = [os.environ["BROKERS"]]
+    request.cls.kafka_version = os.environ["KAFKA_VERSION"]
+"""
+"""What aiokafka's tests lack without the containers in which they start Kafka."""
+
 _ABSENT = """import sys
 from types import ModuleType
 
@@ -168,19 +195,35 @@ def _fetch_kafka_python(directory: Path) -> None:
 
 
 def _fetch_confluent(directory: Path) -> None:
-    """Fetch one commit: the source distribution has no tests."""
+    """The source distribution has no tests."""
     tree = directory / CONFLUENT.kept.name
+    _fetch_commit("confluent-kafka", tree, _CONFLUENT, _COMMIT)
+    (tree / "conftest.py").write_text(_ABSENT)
+
+
+def _fetch_aiokafka(directory: Path) -> None:
+    """The source distribution has no tests that pip would fetch without building it."""
+    tree = directory / AIOKAFKA.kept.name
+    _fetch_commit("aiokafka", tree, _AIOKAFKA, _AIOKAFKA_COMMIT)
+    (tree / "tests" / "conftest.py").write_text(_SERVED)
+
+
+def _fetch_commit(name: str, tree: Path, url: str, commit: str) -> None:
+    """Have the tests of one commit at `tree`."""
     git = ("git", "-C", str(tree), "-c", "core.askPass=true")
     tree.mkdir()
-    _or_skip("confluent-kafka", [*git, "init", "--quiet"])
-    _or_skip("confluent-kafka", [*git, "fetch", "--quiet", "--depth=1", _CONFLUENT, _COMMIT])
-    _or_skip("confluent-kafka", [*git, "checkout", "--quiet", "FETCH_HEAD", "--", "tests"])
-    (tree / "conftest.py").write_text(_ABSENT)
+    _or_skip(name, [*git, "init", "--quiet"])
+    _or_skip(name, [*git, "fetch", "--quiet", "--depth=1", url, commit])
+    _or_skip(name, [*git, "checkout", "--quiet", "FETCH_HEAD", "--", "tests"])
 
 
 def _of_kafka_python(bootstrap: str, version: str) -> Mapping[str, str]:
     root = str(KAFKA_PYTHON.kept)
     return {"KAFKA_URI": f"kafka://{bootstrap}", "KAFKA_VERSION": version, "KAFKA_ROOT": root}
+
+
+def _of_aiokafka(bootstrap: str, version: str) -> Mapping[str, str]:
+    return {"BROKERS": bootstrap, "KAFKA_VERSION": version}
 
 
 def _of_confluent(bootstrap: str, protocol: str) -> Mapping[str, str]:
@@ -207,3 +250,13 @@ CONFLUENT = Suite(
     _of_confluent,
 )
 """Without its tests of share consumers and of a schema registry: neither is offered."""
+
+AIOKAFKA = Suite(
+    "aiokafka",
+    "tests",
+    ("test_transactional_producer.py", "test_transactional_consumer.py"),
+    _SUITES / "aiokafka-0.14.0",
+    _fetch_aiokafka,
+    _of_aiokafka,
+)
+"""Those of transactions."""

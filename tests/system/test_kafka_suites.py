@@ -1,4 +1,4 @@
-"""The integration tests of kafka-python and of confluent-kafka, unchanged, at the Kafka listener.
+"""The integration tests of kafka-python, confluent-kafka and aiokafka, unchanged, at the Kafka listener.
 
 tests/system/kafka_suites lists those that pass, and the others with the reason.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.kafka import kafka_gateway
-from tests.kit.kafka_suites import CONFLUENT, KAFKA_PYTHON, NEWEST, Suite
+from tests.kit.kafka_suites import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, NEWEST, Suite
 
 pytestmark = pytest.mark.torture
 
@@ -19,7 +19,7 @@ NEWEST_ALONE = {
 """They pass where the version that they are told is the one that the listener looks like."""
 
 
-@pytest.mark.parametrize("suite", [KAFKA_PYTHON, CONFLUENT], ids=lambda suite: suite.name)
+@pytest.mark.parametrize("suite", [KAFKA_PYTHON, CONFLUENT, AIOKAFKA], ids=lambda suite: suite.name)
 def test_each_test_is_listed_or_excluded_for_a_reason(suite: Suite) -> None:
     assert sorted([*suite.listed(), *suite.excluded()]) == sorted(suite.collected())
     assert all(suite.excluded().values())
@@ -53,3 +53,10 @@ def test_the_listed_tests_of_confluent_kafka_pass(tmp_path: Path, protocol: str)
     with kafka_gateway(tmp_path / "root", group_min_session_timeout_ms=6_000) as gateway:
         outcome = CONFLUENT.run(gateway.bootstrap, protocol, CONFLUENT.listed())
     assert outcome.that("passed") == {*CONFLUENT.listed()} - SKIPPED[protocol], outcome.said
+
+
+def test_the_listed_tests_of_aiokafka_pass(tmp_path: Path) -> None:
+    """Some begin with a topic that nobody has made."""
+    with kafka_gateway(tmp_path / "root", num_partitions=2) as gateway:
+        outcome = AIOKAFKA.run(gateway.bootstrap, NEWEST, AIOKAFKA.listed())
+    assert outcome.that("passed") == {*AIOKAFKA.listed()}, outcome.said
