@@ -45,9 +45,10 @@ from coordinator.groups.state.consumer_step import told, waits
 from coordinator.groups.state.group import Group
 from coordinator.groups.wide_change import WideChange
 from log_tables.clock import Clock
+from log_tables.cluster.group_log import OffsetValue
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.errors import LakelogError, OffsetMetadataTooLarge, OutcomeUnknown
-from log_tables.limits import OFFSET_METADATA_MAX_CHARS
+from log_tables.limits import OFFSET_METADATA_MAX_CHARS, OFFSETS_AT_ONCE
 from log_tables.topic_partition import TopicPartition
 
 HEARTBEAT_CHECK_S = 2.0
@@ -300,9 +301,9 @@ class ClassicCoordinator:
         self._shards.check_quota(shard, group_id, commit.context)
         if commit.generation < 0:
             shard.expire_members(group_id)
-        refused = _refused(shard.group(group_id), commit.offsets)
-        kept = {at: place for at, place in commit.offsets.items() if at not in refused}
-        shard.apply_classic(group_id, replace(event, commit=replace(commit, offsets=kept)))
+        group, is_wide = shard.group(group_id), len(commit.offsets) > OFFSETS_AT_ONCE
+        refused, waiting = await self._whole.share.maybe_in_thread(is_wide, lambda: _waiting(group, commit))
+        shard.apply_classic(group_id, replace(event, commit=replace(commit, offsets={}), waiting=waiting))
         await shard.wait_durable(group_id)
         return refused
 
@@ -310,13 +311,18 @@ class ClassicCoordinator:
         await self._shards.refresh_topics()
         shard = await self._shard(group_id)
         before = shard.group(group_id).unstable.get(event.id)
-        after = shard.apply_classic(group_id, event)
-        if before is not None and event.committed:
-            # An instance must not commit over it what it was given before.
-            moved = [TopicPartition(topic, partition) for topic, partition, _ in before.offsets]
+        commits = before is not None and event.committed and before.number == event.number
+        places = (each[:2] for each in before.offsets) if before is not None and commits else ()
+        starts = {TopicPartition(*at): start for start, at in enumerate(places)}
+
+        def end(some: Sequence[TopicPartition], _checked: bool) -> Group:
+            after = shard.apply_classic(group_id, replace(event, start=starts[some[0]] if some else 0))
+            # At once: an instance must not commit over it what it was given before.
             for consumer in self._sessions.existing(group_id, after.members):
-                consumer.forget(moved)
-        await shard.wait_durable(group_id)
+                consumer.forget(some)
+            return after
+
+        await self._whole.set(shard, group_id, starts, end, over_commits=True)
 
     async def _delete_offsets(self, group_id: str, event: DeleteOffsets) -> Refused:
         await self._shards.refresh_topics()
@@ -367,6 +373,17 @@ def _refused(group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata]) 
         except LakelogError as error:
             refused[at] = error
     return refused
+
+
+def _waiting(group: Group, commit: CommitOffsets) -> tuple[Refused, tuple[tuple[str, int, OffsetValue], ...]]:
+    """The offsets of `commit` that cannot be committed, and those that wait for the end of a transaction."""
+    refused, by, waiting = _refused(group, commit.offsets), commit.member_id, []
+    for at, place in commit.offsets.items():
+        if at not in refused:
+            topic_id = group.topics[at.topic].topic_id
+            value = OffsetValue(place.offset, topic_id, place.metadata, commit.at_ms, by, place.leader_epoch)
+            waiting.append((*at, value))
+    return refused, tuple(waiting)
 
 
 def _undeletable(group: Group, partitions: Iterable[TopicPartition]) -> Refused:

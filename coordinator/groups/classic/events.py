@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from coordinator.access.principal import RequestContext
 from coordinator.groups.events import OffsetAndMetadata
+from log_tables.cluster.group_log import OffsetValue
 from log_tables.errors import LakelogError
 from log_tables.topic_partition import TopicPartition
 
@@ -99,24 +100,26 @@ class CommitOffsets:
 class PendOffsets:
     """The offsets of `commit` are to be committed with transaction `number` of the transactional id `id`.
 
-    Those that it had for the transaction before stay.
+    Those that it had for the transaction before stay. `waiting` are those that may wait, once that is known.
     """
 
     id: str
     number: int
     commit: CommitOffsets
+    waiting: tuple[tuple[str, int, OffsetValue], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EndPending:
     """Transaction `number` of the transactional id `id` has ended: its offsets are committed, or forgotten.
-    `at_ms`: milliseconds since 1970.
+    `at_ms`: milliseconds since 1970. `start`: the place of the first of the OFFSETS_AT_ONCE that are now.
     """
 
     id: str
     number: int
     committed: bool
     at_ms: int
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)

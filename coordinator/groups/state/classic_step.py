@@ -32,6 +32,7 @@ from log_tables.errors import (
     StaleMemberEpoch,
     UnknownGroup,
 )
+from log_tables.limits import OFFSETS_AT_ONCE
 from log_tables.topic_partition import TopicPartition
 
 
@@ -113,45 +114,41 @@ def _pended(group: Group, event: PendOffsets, now_ms: float) -> tuple[Group, Rec
             f"the last transaction of the transactional id {event.id[:100]!r} is being applied; repeat the "
             "request"
         )
-    if commit.generation < 0 and not commit.member_id and commit.instance_id is None:
-        committed, records = with_offsets(group, [], commit.offsets, commit.at_ms, "")
-    else:
-        committed, records = _committed(group, commit, now_ms)
-    written = {key: value for key, value in records if isinstance(key, OffsetKey)}
-    merged = {} if known is None else {o[:2]: o for o in known.offsets}
-    for key, value in written.items():
-        assert isinstance(value, OffsetValue)
-        merged[key.topic, key.partition] = (key.topic, key.partition, value)
-    pending = PendingValue(event.number, tuple(merged.values()))
-    others: Records = [(key, value) for key, value in records if not isinstance(key, OffsetKey)]
-    after = replace(
-        committed,
-        offsets=group.offsets,
-        committed_ms=group.committed_ms,
-        unstable={**group.unstable, event.id: pending},
-    )
-    made, others = made_by(group, after, others, event.commit.context)
-    return made, [*others, (PendingKey(group.id, event.id), pending)]
+    checked, records = group, Records()
+    if commit.generation >= 0 or commit.member_id or commit.instance_id is not None:
+        checked, records = _committed(group, replace(commit, offsets={}), now_ms)
+    if not event.waiting:
+        return checked, records
+    offsets = event.waiting
+    if known is not None and known.offsets:
+        offsets = tuple(({each[:2]: each for each in known.offsets} | {o[:2]: o for o in offsets}).values())
+    pending = PendingValue(event.number, offsets)
+    after = replace(checked, unstable={**group.unstable, event.id: pending})
+    made, records = made_by(group, after, records, commit.context)
+    return made, [*records, (PendingKey(group.id, event.id), pending)]
 
 
 def _ended(group: Group, event: EndPending) -> tuple[Group, Records]:
+    """Some of the offsets are committed; with the last of them the transaction is over here. Until then they
+    all wait in the log: whoever goes on commits them again.
+    """
     pending = group.unstable.get(event.id)
     if pending is None or pending.number > event.number:
         return group, []
-    left = {name: value for name, value in group.unstable.items() if name != event.id}
-    records: Records = [(PendingKey(group.id, event.id), None)]
-    group = replace(group, unstable=left)
-    if not event.committed or pending.number != event.number:
-        return group, records
-    made = dict[TopicPartition, OffsetValue]()
-    for topic, partition, value in pending.offsets:
-        at = TopicPartition(topic, partition)
+    commits = event.committed and pending.number == event.number
+    end = event.start + OFFSETS_AT_ONCE if commits else event.start
+    made, records = dict[TopicPartition, OffsetValue](), Records()
+    for topic, partition, value in pending.offsets[event.start : end]:
         known = group.topics.get(topic)
         if known is not None and known.topic_id == value.topic_id and partition < known.partitions:
-            made[at] = msgspec.structs.replace(value, committed_ms=event.at_ms)
-            records.append((OffsetKey(group.id, topic, partition), made[at]))
+            made[TopicPartition(topic, partition)] = msgspec.structs.replace(value, committed_ms=event.at_ms)
+    records += [(OffsetKey(group.id, *at), value) for at, value in made.items()]
     newest = event.at_ms if made else group.committed_ms
-    return replace(group, offsets={**group.offsets, **made}, committed_ms=newest), records
+    after = replace(group, offsets={**group.offsets, **made}, committed_ms=newest)
+    if commits and end < len(pending.offsets):
+        return after, records
+    left = {name: value for name, value in group.unstable.items() if name != event.id}
+    return replace(after, unstable=left), [*records, (PendingKey(group.id, event.id), None)]
 
 
 def check_epoch(group: Group, member_id: str, instance_id: str | None, epoch: int) -> Member:

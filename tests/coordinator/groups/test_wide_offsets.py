@@ -8,7 +8,15 @@ import pytest
 
 from api.gateway import Gateway
 from api.process.server import gateway_of
-from coordinator.groups.classic.events import CommitOffsets, JoinGroup, LeaveGroup, LeftMember, SyncGroup
+from coordinator.groups.classic.events import (
+    CommitOffsets,
+    EndPending,
+    JoinGroup,
+    LeaveGroup,
+    LeftMember,
+    PendOffsets,
+    SyncGroup,
+)
 from coordinator.groups.events import (
     Assign,
     Commit,
@@ -165,6 +173,40 @@ def test_what_an_instance_asks_for_is_whole_whatever_happens_meanwhile(tmp_path:
             shard.apply("g", Leave("a"))
             await committing
             assert {each.offset for each in shard.group("g").offsets.values()} == {0}
+
+    run(scenario, tmp_path)
+
+
+def test_a_wide_transaction_ends_in_turns_and_is_whole(tmp_path: Path) -> None:
+    """Others have turns amid it, to whom all of its offsets are unstable. Its end is told again from its
+    start, as after a death of the gateway.
+    """
+
+    async def scenario(gateway: Gateway) -> None:
+        create_topic(gateway.cluster, "wide", OFFSETS_AT_ONCE + 1)
+        *first, last = every = [TopicPartition("wide", partition) for partition in range(OFFSETS_AT_ONCE + 1)]
+        commit = CommitOffsets(offsets=places([*every, *NOWHERE], 5), at_ms=1)
+        assert {*await gateway.classic.pend("g", PendOffsets("x", 1, commit))} == {*NOWHERE}
+        _, partition = await gateway.shard_manager.partition_for("g")
+        shard = await gateway.shard_manager.shard(partition)
+        async with asyncio.timeout(WAIT_S):
+            ending = asyncio.create_task(gateway.classic.end_pending("g", EndPending("x", 1, True, 2)))
+            while not shard.group("g").offsets:
+                await gateway.loop_share.give_way()
+            assert [*shard.group("g").offsets] == first
+            assert shard.group("g").unstable_partitions == {*every}
+            ending.cancel()
+            while last not in shard.group("g").offsets:
+                await gateway.loop_share.give_way()
+            assert shard.group("g").unstable == {}
+            await gateway.classic.pend("g", PendOffsets("x", 2, commit))
+            shard.apply_classic("g", EndPending("x", 2, True, 3))
+            await gateway.classic.end_pending("g", EndPending("x", 2, True, 4))
+        assert {each.committed_ms for each in shard.group("g").offsets.values()} == {4}
+        assert shard.group("g").unstable == {}
+        await gateway.classic.pend("g", PendOffsets("x", 3, commit))
+        await gateway.classic.end_pending("g", EndPending("x", 3, False, 5))
+        assert {each.committed_ms for each in shard.group("g").offsets.values()} == {4}
 
     run(scenario, tmp_path)
 
