@@ -118,7 +118,7 @@ class LedProducers:
 
     async def _described(self, shard: Shard, ids: Sequence[str] | None) -> Descriptions:
         found: list[ProducerDescription] = []
-        async for name in _in_turns([name for name, _ in shard.open.items()] if ids is None else ids):
+        async for name in _in_turns(self.view.names(shard) if ids is None else ids):
             described = self.view.describe(shard, name)
             if described is not None:
                 found.append(described)
@@ -231,10 +231,13 @@ class LedProducers:
         return await self._said(shard, asked.id, after, after is not before)
 
     async def _said(self, shard: Shard, name: str, value: ProducerValue, appended: bool) -> Producer:
-        """The answer that an id is `value`, once that is durable, and what has ended has taken effect."""
+        """The answer that an id is `value`, once that is durable, and what has ended has taken effect: who
+        repeats a request has waited for that before.
+        """
         await shard.wait_durable(shard.ids)
-        await self._ends.wait(shard, name)
-        if not appended:
+        if appended:
+            await self._ends.wait(shard, name)
+        else:
             await _check_leads(shard)
         return Producer(value.producer_id, value.epoch)
 
@@ -254,10 +257,13 @@ class LedProducers:
             producer_id, now_ms = kept_producer_id(self._clock), self._clock.now_ms()
             event = Transact(offsets={}, staged=staged, producer_id=producer_id, at_ms=now_ms)
         shard.set_producer(name, value, event)
-        if ends and not value.committed and shard.open.find(name) is not None:
+        if not ends:
+            return
+        transaction = shard.open.find(name)
+        if transaction is not None and not value.committed:
             self._on_event("aborted")
-        if ends:
-            self._ends.start(shard, name, value, shard.open.end(name, staged))
+        began_s = None if transaction is None else transaction.began_s
+        self._ends.start(shard, name, value, shard.open.end(name, staged), began_s)
 
     def _open(self, shard: Shard, name: str, producer_id: int, epoch: int) -> OpenTransaction:
         """The open transaction of an id, which begins now if none is open."""

@@ -116,7 +116,7 @@ class ProducerCoordinator:
         return found[0] if found else None
 
     async def open_transactions(self) -> list[ProducerDescription]:
-        """The ids of all gateways that have an open transaction, the oldest first."""
+        """The ids of all gateways with a transaction that is open or takes effect, the oldest first."""
         if not await self.offsets.exists():
             return []
         partitions = range((await self.offsets.topic()).partition_count)

@@ -1,20 +1,21 @@
 """The transactional ids that this process coordinates, as administrators and metrics see them.
 
-States have Kafka's names. CompleteCommit and CompleteAbort say how the newest transaction of an id ended;
-Empty says that none has, or that a client has begun anew after a commit.
+States have Kafka's names. While a transaction takes effect, it has the partitions and groups that are left.
+CompleteCommit and CompleteAbort say how the newest transaction of an id ended; Empty says that none has, or
+that a client has begun anew after a commit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from coordinator.groups.producers.ended_transactions import EndedTransactions
+from coordinator.groups.producers.ended_transactions import EndedTransactions, Ending
 from coordinator.groups.producers.producer_wire import ProducerDescription
 from coordinator.groups.shard import Shard
 from coordinator.groups.shards import Shards
 from log_tables.clock import Clock
 from log_tables.cluster.group_log import ProducerValue
-from log_tables.topic_partition import TopicPartition
+from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 
 class State(StrEnum):
@@ -48,26 +49,25 @@ class ProducerView:
         if value is None:
             return None
         about = name, value.producer_id, value.epoch, value.timeout_ms, value.principal
-        found = shard.open.find(name)
-        if found is None:
-            return ProducerDescription(*about, self._state(shard, name, value))
-        age_s = self._clock.boottime() - found.began_s
-        return ProducerDescription(
-            *about,
-            State.ONGOING,
-            round(self._clock.now_ms() - age_s * 1_000),
-            tuple(sorted({TopicPartition(at.topic, at.partition) for at in found.partitions})),
-            tuple(sorted(found.groups)),
-            found.size_bytes,
-        )
+        found, ending = shard.open.find(name), self._ends.ending(shard, name)
+        if found is not None:
+            began_ms, shown = self._began_ms(found.began_s), _shown(found.partitions, found.groups)
+            return ProducerDescription(*about, State.ONGOING, began_ms, *shown, found.size_bytes)
+        if ending is not None:
+            state = State.PREPARE_COMMIT if value.committed else State.PREPARE_ABORT
+            began_ms, shown = (
+                self._began_ms(ending.began_s),
+                _shown(_left(shard, value, ending), ending.groups),
+            )
+            return ProducerDescription(*about, state, began_ms, *shown)
+        return ProducerDescription(*about, _state(value))
 
-    def _state(self, shard: Shard, name: str, value: ProducerValue) -> State:
-        if self._ends.under_way(shard, name):
-            return State.PREPARE_COMMIT if value.committed else State.PREPARE_ABORT
-        begun_anew = value.replaced is not None and not value.by_end
-        if not value.number or (begun_anew and value.committed):
-            return State.EMPTY
-        return State.COMPLETE_COMMIT if value.committed else State.COMPLETE_ABORT
+    def _began_ms(self, began_s: float) -> int:
+        return round(self._clock.now_ms() - (self._clock.boottime() - began_s) * 1_000)
+
+    def names(self, shard: Shard) -> list[str]:
+        """The ids of `shard` with a transaction that is open, or has ended and not taken effect."""
+        return [*dict.fromkeys((*(name for name, _ in shard.open.items()), *self._ends.names(shard)))]
 
     def each_of(self, shard: Shard) -> Iterator[ProducerDescription]:
         """All ids of `shard`, described as they are asked for: there may be very many."""
@@ -80,3 +80,26 @@ class ProducerView:
         now = self._clock.boottime()
         oldest_s = max((now - each.began_s for each in found), default=0.0)
         return OpenFigures(len(found), oldest_s, sum(each.size_bytes for each in found))
+
+
+def _state(value: ProducerValue) -> State:
+    begun_anew = value.replaced is not None and not value.by_end
+    if not value.number or (begun_anew and value.committed):
+        return State.EMPTY
+    return State.COMPLETE_COMMIT if value.committed else State.COMPLETE_ABORT
+
+
+def _left(shard: Shard, value: ProducerValue, ending: Ending) -> Iterable[TopicIdPartition]:
+    """The partitions to which records of a committed transaction are still to be appended."""
+    if ending.applying is not None:
+        return ending.applying.left
+    intent = shard.group(shard.ids).transactions.pending.get(value.intent) if value.committed else None
+    runs = (run for file in intent.staged for run in file.runs) if intent is not None else ()
+    return {TopicIdPartition(run.topic, run.topic_id, run.partition) for run in runs}
+
+
+def _shown(
+    partitions: Iterable[TopicIdPartition], groups: Iterable[str]
+) -> tuple[tuple[TopicPartition, ...], tuple[str, ...]]:
+    shown = {TopicPartition(at.topic, at.partition) for at in partitions}
+    return tuple(sorted(shown)), tuple(sorted(groups))

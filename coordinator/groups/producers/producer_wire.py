@@ -87,8 +87,8 @@ class AskOutcome(_Request, frozen=True):
 
 
 class Describe(_Request, frozen=True):
-    """How are these ids, or all that have an open transaction? The answer is Descriptions, without those that
-    nobody knows.
+    """How are these ids, or all with a transaction that is open or takes effect? The answer is Descriptions,
+    without those that nobody knows.
     """
 
     ids: tuple[str, ...] | None
@@ -145,8 +145,8 @@ class Ended(_Answer, frozen=True):
 
 class ProducerDescription(msgspec.Struct, frozen=True, array_like=True):
     """A transactional id: its producer, the state of its newest transaction by Kafka's name, and of one that
-    is open when it began (milliseconds since 1970), what it writes to, the groups with offsets in it, and
-    the bytes that are staged for it.
+    is open or takes effect when it began (milliseconds since 1970), what it writes to, or what is left of
+    that, the groups with offsets in it, and the bytes that are staged for an open one.
     """
 
     id: str

@@ -26,6 +26,11 @@ class PendingTransaction:
         self._changed = asyncio.Event()
         self.done.add_done_callback(lambda _: self._changed.set())
 
+    @property
+    def left(self) -> set[TopicIdPartition]:
+        """The partitions to which its records are still to be appended."""
+        return {*self._partitions} - self._finished.keys()
+
     async def placed(self) -> tuple[AppendedRange, ...] | None:
         """The ranges of the records, once they are appended; None when another process has to append them.
 

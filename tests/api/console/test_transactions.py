@@ -27,7 +27,7 @@ def test_open_transactions_are_listed_to_those_who_may_describe_them(tmp_path: P
             produce(asking, held, "orders", b"x" * 5_000)
             add(asking, other, {"orders": [0]})
             shown = page(admin)
-            for text in ("orders-1", "billing-1", "User:admin", "orders-0", "KiB"):
+            for text in ("orders-1", "billing-1", "User:admin", "Ongoing", "orders-0", "KiB"):
                 assert text in shown
             assert "billing-1" not in page(admin, "ORDERS")
             shown = page(looker)
