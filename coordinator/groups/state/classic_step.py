@@ -137,14 +137,19 @@ def _ended(group: Group, event: EndPending) -> tuple[Group, Records]:
         return group, []
     commits = event.committed and pending.number == event.number
     end = event.start + OFFSETS_AT_ONCE if commits else event.start
-    made, records = dict[TopicPartition, OffsetValue](), Records()
+    made, forgotten = dict[TopicPartition, OffsetValue](), set[TopicPartition]()
     for topic, partition, value in pending.offsets[event.start : end]:
-        known = group.topics.get(topic)
-        if known is not None and known.topic_id == value.topic_id and partition < known.partitions:
-            made[TopicPartition(topic, partition)] = msgspec.structs.replace(value, committed_ms=event.at_ms)
-    records += [(OffsetKey(group.id, *at), value) for at, value in made.items()]
-    newest = event.at_ms if made else group.committed_ms
-    after = replace(group, offsets={**group.offsets, **made}, committed_ms=newest)
+        at, known = TopicPartition(topic, partition), group.topics.get(topic)
+        if known is None or known.topic_id != value.topic_id or partition >= known.partitions:
+            continue
+        if value.offset < 0:
+            forgotten.add(at)
+        else:
+            made[at] = msgspec.structs.replace(value, committed_ms=event.at_ms)
+    after, records = _without_offsets(group, forgotten)
+    records = [*records, *((OffsetKey(group.id, *at), value) for at, value in made.items())]
+    newest = event.at_ms if made else after.committed_ms
+    after = replace(after, offsets={**after.offsets, **made}, committed_ms=newest)
     if commits and end < len(pending.offsets):
         return after, records
     left = {name: value for name, value in group.unstable.items() if name != event.id}

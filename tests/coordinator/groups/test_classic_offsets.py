@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.groups.classic.events import CommitOffsets, DeleteOffsets
+from coordinator.groups.classic.events import CommitOffsets, DeleteOffsets, EndPending, PendOffsets
 from coordinator.groups.events import (
     Join,
     OffsetAndMetadata,
@@ -13,7 +13,7 @@ from coordinator.groups.events import (
     TopicState,
 )
 from coordinator.groups.state.step import step
-from log_tables.cluster.group_log import MemberConfig
+from log_tables.cluster.group_log import MemberConfig, OffsetValue
 from log_tables.errors import (
     GroupNotEmpty,
     GroupSubscribedToTopic,
@@ -133,3 +133,16 @@ def test_a_topic_that_comes_or_goes_is_nothing_to_a_classic_group(protocol: str)
             assert records == []
             assert (found.classic, found.offsets) == (before.classic, before.offsets)
         group.join("a", protocols=((protocol, b""),))
+
+
+def test_a_negative_offset_in_a_transaction_is_none() -> None:
+    group = DrivenClassic()
+    group.happen(SIMPLE)
+    topic_id = group.group.topics[T0.topic].topic_id
+    for number, at, left in ((1, T0._replace(partition=1), {T0}), (2, T0, set())):
+        waiting = ((*at, OffsetValue(-1, topic_id, "", 2)),)
+        group.happen(PendOffsets("x", number, CommitOffsets(offsets={}, at_ms=2), waiting))
+        assert group.group.unstable_partitions == {at}
+        group.happen(EndPending("x", number, True, 3))
+        assert group.group.offsets.keys() == left
+        assert group.restored().group.offsets.keys() == left

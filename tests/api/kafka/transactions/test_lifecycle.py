@@ -195,6 +195,29 @@ def test_offsets_wait_for_the_end(kafka: KafkaGateway, asking: Asker) -> None:
         assert committed(asking, group, topic) == (ErrorCode.NONE, found)
 
 
+def test_offsets_of_partitions_that_there_are_wait_and_others_are_refused_at_once(
+    kafka: KafkaGateway, asking: Asker
+) -> None:
+    """As Kafka 4.3.1 does: its clients ask for those again until their time-out."""
+    topic, group, none = kafka.create_topic(unique("t")), unique("g"), unique("none")
+    held = begin(asking, unique("tx"))
+    topics = [
+        TxnOffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                TxnOffsetCommitRequestPartition(partition_index=at, committed_offset=3) for at in (0, 7)
+            ],
+        )
+        for name in (topic, none)
+    ]
+    answer = asking.ask(TxnOffsetCommitRequest(**held.place, group_id=group, topics=topics), 5)
+    codes = {each.name: [part.error_code for part in each.partitions] for each in answer.topics}
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == {topic: [ErrorCode.NONE, unknown], none: [unknown, unknown]}
+    assert end(asking, held, 5).error_code == ErrorCode.NONE
+    assert committed(asking, group, topic) == (ErrorCode.NONE, 3)
+
+
 # With ACLs.
 
 
