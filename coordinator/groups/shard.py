@@ -38,7 +38,7 @@ from coordinator.groups.open_transactions import OpenTransactions
 from coordinator.groups.pending_answers import PendingAnswers
 from coordinator.groups.state.classic_step import classic_step
 from coordinator.groups.state.group import Group
-from coordinator.groups.state.group_records import producers_of, restore
+from coordinator.groups.state.group_records import restore
 from coordinator.groups.state.noted_positions import make_durable, new_positions
 from coordinator.groups.state.step import step
 from coordinator.groups.topic_filter import TopicFilter
@@ -54,6 +54,7 @@ from log_tables.cluster.group_log import (
     Records,
     encode,
     ids_group,
+    producers_of,
     replay,
 )
 from log_tables.errors import GroupMaxSizeReached, LakelogError, NotLeader, Retriable, UnknownMember

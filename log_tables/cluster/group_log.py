@@ -7,7 +7,7 @@ transaction that is not applied yet, and a retry key that is remembered; a trans
 and offsets of a group that wait for the end of its transaction.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -443,6 +443,15 @@ def replay(partition: PartitionReader) -> Iterator[tuple[Key, Value | None]]:
             for record in to_records(batch):
                 yield decode(record, partition.directory)
         offset = plan.end
+
+
+def producers_of(newest: Mapping[Key, Value | None]) -> dict[str, ProducerValue]:
+    """The transactional ids of the `newest` records."""
+    return {
+        key.id: value
+        for key, value in newest.items()
+        if isinstance(key, ProducerKey) and isinstance(value, ProducerValue)
+    }
 
 
 def committed_offsets(partitions: Iterable[PartitionReader]) -> dict[OffsetKey, OffsetValue]:

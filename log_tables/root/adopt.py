@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from log_tables.clock import Clock
+from log_tables.cluster.admin.producer_fence import fence_producers
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import check_finished, note_location
 from log_tables.cluster.topic_fold import settle
@@ -39,6 +40,7 @@ def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, forc
         _rename(cluster)
     for topic in cluster.topics():
         settle(cluster, topic, new_id=not keep_id)  # a table of its own, like its cluster id
+    fence_producers(cluster)
     strike_off(cluster)
     cluster.metadata_log.partition.resign()
     note_location(store)

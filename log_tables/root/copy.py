@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from log_tables.clock import Clock
+from log_tables.cluster.admin.producer_fence import fence_producers
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import note_location
 from log_tables.cluster.topic_fold import fold
@@ -202,6 +203,7 @@ def _finish(source: Store, target: Store, cut: Cut, clock: Clock, keep_id: bool)
         with suppress(AlreadyExists):
             create_topic_table(target, topic.directory, clock)
         fold(topic)
+    fence_producers(cluster)
     strike_off(cluster)
     cluster.metadata_log.partition.resign()
     target.delete(UNFINISHED_COPY)

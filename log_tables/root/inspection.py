@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from log_tables.cluster.admin.producer_fence import fence_producers, has_producers
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import RootLocation, check_finished, locate, note_location
 from log_tables.cluster.topic_fold import settle
@@ -48,7 +49,7 @@ def check_location(cluster: Cluster, wait_s: float) -> None:
     A root that is where it was costs two small reads. A root that a gateway serves is no copy, wherever it
     seems to be: gateways on its list have `wait_s` seconds to show that they live. Raises CorruptLog for a
     copy that is not finished or not whole, or that the original may contradict; StoreUnavailable. The tables
-    over topics are made to agree with their partitions.
+    over topics are made to agree with their partitions, and transactional ids are fenced.
     """
     if locate(cluster.store) is RootLocation.HERE:
         return
@@ -59,6 +60,8 @@ def check_location(cluster: Cluster, wait_s: float) -> None:
         raise _not_whole(problems)
     for topic in cluster.topics():
         settle(cluster, topic)
+    if has_producers(cluster) and not _is_served(cluster, wait_s):
+        fence_producers(cluster)
     note_location(cluster.store)
 
 

@@ -13,6 +13,9 @@ from api.kafka.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from tests.kit.kafka_asking import Asker
 from tests.kit.record_batches import Sent, kafka_python_batch
@@ -56,6 +59,15 @@ def add(asking: Asker, held: Held, topics: dict[str, list[int]], version: int = 
         each.name: [part.partition_error_code for part in each.results_by_partition]
         for each in answer.results_by_topic_v3_and_below
     }
+
+
+def pend(asking: Asker, held: Held, group: str, topic: str, offset: int, version: int = 3) -> int:
+    """Add the offset of a partition of `topic`; its code."""
+    part = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topics = [TxnOffsetCommitRequestTopic(name=topic, partitions=[part])]
+    answer = asking.ask(TxnOffsetCommitRequest(**held.place, group_id=group, topics=topics), version)
+    code: int = answer.topics[0].partitions[0].error_code
+    return code
 
 
 def end(asking: Asker, held: Held, version: int, commits: bool = True) -> Any:

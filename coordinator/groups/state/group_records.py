@@ -24,7 +24,6 @@ from log_tables.cluster.group_log import (
     PendingKey,
     PendingValue,
     ProducerKey,
-    ProducerValue,
     Retry,
     RetryKey,
     SettingsKey,
@@ -84,15 +83,6 @@ def _named(context: RequestContext | None) -> tuple[str, list[str], str]:
     if context is None:
         return "", [], ""
     return context.principal.name, [*context.principal.groups], context.host
-
-
-def producers_of(newest: Mapping[Key, Value | None]) -> dict[str, ProducerValue]:
-    """The transactional ids of the `newest` records."""
-    return {
-        key.id: value
-        for key, value in newest.items()
-        if isinstance(key, ProducerKey) and isinstance(value, ProducerValue)
-    }
 
 
 def _configs(newest: Mapping[Key, Value | None]) -> dict[str, dict[str, str]]:

@@ -24,7 +24,7 @@ from log_tables.cluster.acl import Operation, ResourceType
 from tests.kit.kafka import KafkaGateway, kafka_gateway, read_all
 from tests.kit.kafka_asking import Asker, asker
 from tests.kit.kafka_groups import unique
-from tests.kit.kafka_transactions import TIMEOUT_MS, Held, add, begin, end, produce
+from tests.kit.kafka_transactions import TIMEOUT_MS, Held, add, begin, end, pend, produce
 from tests.kit.secured import Secured, acl
 from tests.kit.support import WAIT_S
 
@@ -32,15 +32,6 @@ LONGEST_MS = 900_000
 
 V1_PRODUCE, V2_PRODUCE = 11, 12
 """The newest version before KIP-890, and the one with it."""
-
-
-def pend(asking: Asker, held: Held, group: str, topic: str, offset: int, version: int = 3) -> int:
-    """The code of the only partition."""
-    part = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-    topics = [TxnOffsetCommitRequestTopic(name=topic, partitions=[part])]
-    answer = asking.ask(TxnOffsetCommitRequest(**held.place, group_id=group, topics=topics), version)
-    code: int = answer.topics[0].partitions[0].error_code
-    return code
 
 
 def committed(asking: Asker, group: str, topic: str, stable: bool = True) -> tuple[int, int]:
