@@ -60,7 +60,9 @@ NOT_ATTEMPTED = ErrorCode.OPERATION_NOT_ATTEMPTED
 async def init_transactional_id(
     door: Door, client: Client, request: InitProducerIdRequest, version: int
 ) -> InitProducerIdResponse:
-    """The producer of a transactional id: older ones are fenced, and what they left open is aborted."""
+    """The producer of a transactional id: older ones are fenced, and what they left open is aborted. That is
+    audited where they are another principal's: an administrator may do so.
+    """
     name = request.transactional_id or ""
     try:
         client.caller.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
@@ -73,6 +75,9 @@ async def init_transactional_id(
             "" if identified is None else identified.principal.name,
         )
         begun = await door.here.producers.begin(asked)
+        if begun.fenced:
+            facts = {"fenced": begun.fenced}
+            client.caller.note_change("InitProducerId", ResourceType.TRANSACTIONAL_ID, name, **facts)
     except LakelogError as error:
         return InitProducerIdResponse(error_code=transaction_error_code(error, version >= FENCED_SINCE_INIT))
     return InitProducerIdResponse(producer_id=begun.producer_id, producer_epoch=begun.epoch)

@@ -177,7 +177,9 @@ class LedProducers:
             ends = before is not None and event.was_open is not False
             self._set(shard, asked.id, after, ends=ends)
             shard.open.note(asked.id)
-        return await self._said(shard, asked.id, after, after is not before)
+        said = await self._said(shard, asked.id, after, after is not before)
+        is_other = after is not before and before is not None and before.principal != asked.principal
+        return msgspec.structs.replace(said, fenced=before.principal) if before and is_other else said
 
     async def _add_offsets(self, shard: Shard, asked: AddOffsets) -> Producer:
         if asked.opens:

@@ -124,11 +124,14 @@ class Done(_Answer, frozen=True):
 
 
 class Producer(_Answer, frozen=True):
-    """The producer of an id, and the number of its transaction."""
+    """The producer of an id, and the number of its transaction; `fenced` is another principal, whose producer
+    it replaces.
+    """
 
     producer_id: int
     epoch: int
     number: int = 0
+    fenced: str = ""
 
 
 class Outcomes(_Answer, frozen=True):
