@@ -1,4 +1,4 @@
-"""What the audit log has of transactions: denials, and a producer that another principal ends."""
+"""Transactions in the audit log: denials, and a producer that another principal ends."""
 
 from collections.abc import Callable
 from pathlib import Path
