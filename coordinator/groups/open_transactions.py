@@ -5,7 +5,7 @@ Nothing here is in the log: the staged files say it all, and are read when the p
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -114,7 +114,7 @@ class OpenTransactions:
             )
         return found
 
-    def end(self, name: str, committed: Iterable[StagedFile] = ()) -> list[str]:
+    def end(self, name: str, committed: Sequence[StagedFile] = ()) -> list[str]:
         """Forget the open transaction of an id, whose `committed` runs are needed until they are released.
         Returns the files that nobody needs any longer.
         """
@@ -123,6 +123,8 @@ class OpenTransactions:
             return []
         self.sizes[found.principal] -= found.size_bytes
         self.sizes += Counter()  # without those that have nothing
+        if len(found.held) == sum(len(file.runs) for file in committed):
+            return []  # all of them, mostly: there may be very many
         left = Counter(path for path, _ in found.held)
         left.subtract(file.path for file in committed for _ in file.runs)
         return self._release(left.elements())

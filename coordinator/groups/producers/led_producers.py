@@ -210,7 +210,7 @@ class LedProducers:
         self._abort_if_late(shard, asked.id)
         before, transaction = shard.producers.get(asked.id), shard.open.find(asked.id)
         ids = shard.group(shard.ids)
-        staged = _writable(transaction.staged(), ids) if transaction and asked.commits else ()
+        staged = _writable(transaction, ids) if transaction and asked.commits else ()
         event = End(
             asked.producer_id,
             asked.epoch,
@@ -378,12 +378,15 @@ async def _check_leads(shard: Shard) -> None:
     shard.check_leading()
 
 
-def _writable(staged: Iterable[StagedFile], ids: Group) -> tuple[StagedFile, ...]:
-    """`staged` without what was for topics that are gone."""
+def _writable(transaction: OpenTransaction, ids: Group) -> tuple[StagedFile, ...]:
+    """What is staged, without what was for topics that are gone."""
+    topics = {(at.topic, at.topic_id) for at in transaction.partitions}
+    gone = {at for at in topics if (known := ids.topics.get(at[0])) is None or known.topic_id != at[1]}
+    if not gone:
+        return transaction.staged()
     found = []
-    for file in staged:
-        known = [(run, ids.topics.get(run.topic)) for run in file.runs]
-        runs = tuple(run for run, topic in known if topic is not None and topic.topic_id == run.topic_id)
+    for file in transaction.staged():
+        runs = tuple(run for run in file.runs if (run.topic, run.topic_id) not in gone)
         if runs:
             found.append(StagedFile(file.path, runs))
     return tuple(found)

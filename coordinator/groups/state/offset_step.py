@@ -120,11 +120,13 @@ def _check_transacting(group: Group, member: Member, event: Transact) -> None:
 
 
 def _check_staged(group: Group, staged: Iterable[StagedFile]) -> None:
-    for run in (run for file in staged for run in file.runs):
-        check_writable(run.topic)
-        if group.check(TopicPartition(run.topic, run.partition)).topic_id != run.topic_id:
+    # A transaction of small requests has tens of thousands of runs, for some partitions.
+    runs = ((run.topic, run.topic_id, run.partition) for file in staged for run in file.runs)
+    for topic, topic_id, partition in dict.fromkeys(runs):
+        check_writable(topic)
+        if group.check(TopicPartition(topic, partition)).topic_id != topic_id:
             raise UnknownTopic(
-                f"topic {run.topic!r} is not the one that records were staged for: it was re-created; stage "
+                f"topic {topic!r} is not the one that records were staged for: it was re-created; stage "
                 "them again"
             )
 

@@ -3,12 +3,17 @@
 import msgspec
 import pytest
 
+from coordinator.groups.events import TopicState, Transact
 from coordinator.groups.open_transactions import SEQUENCES_KEPT, OpenTransactions
-from log_tables.cluster.group_log import ProducerValue
+from coordinator.groups.state.group import Group
+from coordinator.groups.state.step import step
+from log_tables.clock import SystemClock
+from log_tables.cluster.group_log import ProducerValue, encode
 from log_tables.errors import InvalidTransactionState, LakelogError, Retriable, SequenceGap
-from log_tables.limits import SEQUENCE_MODULUS
+from log_tables.limits import KEPT_PRODUCER_ID_MIN, SEQUENCE_MODULUS
 from log_tables.segments.producer_staging import ProducerFile, ProducerRun
 from log_tables.segments.staging import StagedFile, StagedRun
+from tests.kit.loop_holds import HELD_MAX_S, Hold, shortest
 
 VALUE = ProducerValue(7, 0, 1_000)
 
@@ -166,3 +171,26 @@ def test_a_batch_is_a_repeat_if_its_sequence_has_passed(sequence: int, repeat: b
     one = Coordinator()
     one.add("a", run(0))
     assert one.open.is_repeat("x", run(0).at, sequence) is repeat
+
+
+def test_a_transaction_of_very_many_requests_ends_in_one_short_turn() -> None:
+    used_s = SystemClock().processor_s
+    group = Group("ids", topics={"t": TopicState("id-t", 16)})
+
+    def turn() -> Hold:
+        one = Coordinator()
+        for number in range(20_000):
+            place, partition = divmod(number, 16)
+            staged = StagedRun("t", "id-t", partition, partition * 1_000, 1_000, 5, "d" * 32)
+            one.add(f"staging/0/{place:032x}.arrow", ProducerRun("x", 7, 0, 1, place * 5, staged))
+        transaction = one.open.find("x")
+        assert transaction is not None
+        began = used_s()
+        files = transaction.staged()
+        event = Transact(offsets={}, staged=files, producer_id=KEPT_PRODUCER_ID_MIN, at_ms=1)
+        _, records = step(group, event, 0)
+        assert [encode(*each) for each in records]
+        assert one.open.end("x", files) == []
+        return used_s() - began, "the turn"
+
+    assert shortest(turn)[0] < HELD_MAX_S
