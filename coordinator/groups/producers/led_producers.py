@@ -7,7 +7,7 @@ until it succeeds, by the coordinator of that time (`ended_transactions`).
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
