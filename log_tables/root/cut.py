@@ -4,7 +4,8 @@ Gateways write during the copy, so the order counts. First each table is opened.
 read to their ends, with the staged files of their pending transactions. Then all other tables are followed,
 each to its end or to the first commit of a transaction that the groups' tables do not have, so that a
 transaction is copied whole or not at all. The groups' tables are not read at one moment: where a group is
-ahead of a table that ends early, all are read on, until none is.
+ahead of a table that ends early, all are read on, until none is; and where it has offsets of a transaction
+that the table of its transactional id has not, that one is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import TypeVar
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import CorruptLog, ObjectMissing
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import (
     CONSUMER_OFFSETS,
     CREDENTIALS_DIRECTORY,
@@ -128,12 +130,35 @@ class _Cutter:
             self._tables.update(zip(directories, in_threads(followed, directories), strict=True))
             for directory in directories:
                 self._groups.follow(self._source, directory, self._tables[directory])
+            self._follow_ids(directories)
             with suppress(ObjectMissing):
                 self._copy_staged()
                 return
         raise CorruptLog(
             "staged files are missing for which committed transactions of groups wait; run `lakelog fsck`"
         )
+
+    def _follow_ids(self, directories: Sequence[str]) -> None:
+        """Read the tables of transactional ids on, up to the ends of transactions of which groups have
+        committed offsets. What else is read by that is older than those, so this comes to an end.
+        """
+        seen: dict[str, int] = {}
+        while behind := {name: n for name, n in self._groups.behind().items() if n > seen.get(name, 0)}:
+            seen |= behind
+            for name, number in behind.items():
+                directory = directories[partition_for_key(name.encode(), len(directories), MURMUR3)]
+                while self._groups.ended.get(name, 0) < number and self._read_on(directory):
+                    pass
+
+    def _read_on(self, directory: str) -> bool:
+        """Read one commit of a table of groups; whether there is one."""
+        before = self._tables[directory]
+        commit = read_commit(self._source, directory, before.version + 1)
+        if commit is None:
+            return False
+        self._tables[directory], _ = followed(directory, before, commit)
+        self._groups.follow(self._source, directory, self._tables[directory])
+        return True
 
     def _copy_staged(self) -> None:
         """Raises ObjectMissing when a file is gone."""

@@ -11,6 +11,10 @@ from log_tables.cluster.group_log import (
     IntentKey,
     OffsetKey,
     OffsetValue,
+    PendingKey,
+    PendingValue,
+    ProducerKey,
+    ProducerValue,
     TransactionsValue,
     decode,
 )
@@ -43,6 +47,11 @@ class GroupReplay:
     pending: dict[IntentKey, Intent] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     """By the id of a group's producer, the epoch of the newest transaction that it committed."""
+    ended: dict[str, int] = field(default_factory=dict)
+    """By transactional id, the newest of its transactions that has ended."""
+    _heard: dict[str, int] = field(default_factory=dict)
+    _waiting: dict[OffsetKey, dict[str, int]] = field(default_factory=dict)
+    _places: dict[PendingKey, list[OffsetKey]] = field(default_factory=dict)
     _next: dict[str, int] = field(default_factory=dict)
 
     def follow(self, store: Store, directory: str, snapshot: Snapshot) -> None:
@@ -58,8 +67,14 @@ class GroupReplay:
         match key, value:
             case OffsetKey(), OffsetValue():
                 self.offsets[key] = value
+                for name, number in self._waiting.get(key, {}).items():
+                    self._heard[name] = max(number, self._heard.get(name, 0))
             case OffsetKey(), None:
                 self.offsets.pop(key, None)
+            case PendingKey(), _:
+                self._pend(key, value)
+            case ProducerKey(), ProducerValue():
+                self.ended[key.id] = value.number
             case IntentKey(), Intent():
                 self.pending[key] = value
                 self._reached(value.producer_id, value.epoch)
@@ -67,6 +82,22 @@ class GroupReplay:
                 self.pending.pop(key, None)
             case _, TransactionsValue():
                 self._reached(value.producer_id, value.number % (PRODUCER_EPOCH_MAX + 1))
+
+    def _pend(self, key: PendingKey, value: object) -> None:
+        for at in self._places.pop(key, ()):
+            self._waiting[at].pop(key.id, None)
+        if isinstance(value, PendingValue):
+            places = [OffsetKey(key.group, topic, partition) for topic, partition, _ in value.offsets]
+            self._places[key] = places
+            for at in places:
+                self._waiting.setdefault(at, {})[key.id] = value.number
+
+    def behind(self) -> dict[str, int]:
+        """By transactional id, the newest transaction of which a group has committed offsets that waited for
+        its end, where the id has not ended it: its partition was read before that of the group. So has an id
+        that is deleted, or whose offsets were committed without it.
+        """
+        return {name: number for name, number in self._heard.items() if number > self.ended.get(name, 0)}
 
     def _reached(self, producer_id: int, epoch: int) -> None:
         self.epochs[producer_id] = max(epoch, self.epochs.get(producer_id, -1))

@@ -15,10 +15,17 @@ from log_tables.cluster.group_log import (
     IntentKey,
     OffsetKey,
     OffsetValue,
+    PendingKey,
+    PendingValue,
+    ProducerKey,
+    ProducerValue,
     TransactionsKey,
     TransactionsValue,
+    producers_of,
+    replay,
 )
 from log_tables.errors import CorruptLog
+from log_tables.key_hash import MURMUR3, partition_for_key
 from log_tables.layout import CONSUMER_OFFSETS, commit_path, partition_directory, topic_directory
 from log_tables.limits import KEPT_PRODUCER_ID_MIN
 from log_tables.partition.partition import ProducerStamp
@@ -133,8 +140,8 @@ def test_a_staged_file_that_stays_away_is_reported(cluster: Cluster, tmp_path: P
         copied(cluster.store, cluster, tmp_path / "copy")
 
 
-def test_no_group_is_ahead_of_what_another_groups_transaction_wrote(cluster: Cluster, tmp_path: Path) -> None:
-    """Between looks at two partitions of groups `g` writes to `t` by a transaction, and `h` consumes that."""
+def between_looks(cluster: Cluster) -> Callable[[str, str], bool]:
+    """Meets the look at the second partition of groups, once the first one was read."""
     probes = [
         commit_path(directory, cluster.topic(CONSUMER_OFFSETS).partition(index).snapshot.version + 1)
         for index, directory in enumerate(OFFSETS)
@@ -154,16 +161,49 @@ def test_no_group_is_ahead_of_what_another_groups_transaction_wrote(cluster: Clu
         assert looked.wait(LONG_S)
         return True
 
+    return meets
+
+
+def test_no_group_is_ahead_of_what_another_groups_transaction_wrote(cluster: Cluster, tmp_path: Path) -> None:
+    """Between looks at two partitions of groups `g` writes to `t` by a transaction, and `h` consumes that."""
+
     def consume() -> None:
         transact(cluster, 2)
         append(cluster.claim(cluster.topic("t"), 0), b"plain")
         say(cluster, (OffsetKey("h", "t", 0), OffsetValue(4, cluster.topic("t").topic_id)), index=1)
 
-    source = Busy(cluster.store, meets, consume)
+    source = Busy(cluster.store, between_looks(cluster), consume)
     made = copied(source, cluster, tmp_path / "copy")
     assert source.done
     committed = inspect(made).groups.offsets[OffsetKey("h", "t", 0)].offset
     assert made.topic("t").partition(0).high_watermark >= committed == 4
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_no_group_has_offsets_of_a_transaction_that_its_id_has_not(
+    cluster: Cluster, tmp_path: Path, told: bool
+) -> None:
+    """Between looks at its partition and at that of its group a transactional id commits; the group has
+    `told` that this was all, or has a part of the offsets.
+    """
+    topic_id = cluster.topic("t").topic_id
+    name = next(each for each in map(str, range(100)) if not partition_for_key(each.encode(), 2, MURMUR3))
+    place, pending = OffsetValue(3, topic_id), PendingKey("h", name)
+    say(cluster, (ProducerKey(name), ProducerValue(7, 0, 1_000)))
+    say(cluster, (pending, PendingValue(1, (("t", 0, place), ("t", 1, place)))), index=1)
+
+    def commit() -> None:
+        say(cluster, (ProducerKey(name), ProducerValue(7, 0, 1_000, 1, True, telling=("h",))))
+        say(cluster, (OffsetKey("h", "t", 0), place), *([(pending, None)] if told else []), index=1)
+
+    append(cluster.claim(cluster.topic("t"), 0), b"plain")
+    source = Busy(cluster.store, between_looks(cluster), commit)
+    made = copied(source, cluster, tmp_path / "copy")
+    assert source.done
+    assert inspect(made).groups.offsets[OffsetKey("h", "t", 0)].offset == 3
+    of_ids = made.topic(CONSUMER_OFFSETS).partition(0)
+    of_ids.refresh()
+    assert producers_of(dict(replay(of_ids)))[name].number == 1
 
 
 def test_records_that_retention_removes_from_the_remote_root_are_not_copied(
