@@ -379,7 +379,7 @@ async def _check_leads(shard: Shard) -> None:
 
 
 def _writable(transaction: OpenTransaction, ids: Group) -> tuple[StagedFile, ...]:
-    """What is staged, without what was for topics that are gone."""
+    """The staged files of a transaction, without what was for topics that are gone."""
     topics = {(at.topic, at.topic_id) for at in transaction.partitions}
     gone = {at for at in topics if (known := ids.topics.get(at[0])) is None or known.topic_id != at[1]}
     if not gone:
