@@ -19,6 +19,9 @@ from log_tables.topic_partition import TopicIdPartition
 SEQUENCES_KEPT = 1_000
 """The partitions whose sequences an id keeps from one transaction to the next."""
 
+GROUPS_MAX = 1_000
+"""The groups with offsets in a transaction. They stand in the record of the id."""
+
 _Place = tuple[str, int]
 """A partition, by the id of its topic."""
 
@@ -44,6 +47,15 @@ class OpenTransaction:
     groups: set[str] = field(default_factory=set)
     held: set[tuple[str, int]] = field(default_factory=set)
     size_bytes: int = 0
+
+    def add_group(self, group: str) -> None:
+        """Add a group with offsets. Raises InvalidTransactionState for one too many."""
+        if len(self.groups) >= GROUPS_MAX and group not in self.groups:
+            raise InvalidTransactionState(
+                f"the transaction has offsets of {GROUPS_MAX} groups, as many as it may; abort it, and use "
+                "more transactions"
+            )
+        self.groups.add(group)
 
     def expected(self, place: _Place) -> int | None:
         """The sequence that comes next in a partition. None: any may."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import msgspec
 
 from coordinator.groups.events import Transact
-from coordinator.groups.open_transactions import SEQUENCES_KEPT, OpenTransaction
+from coordinator.groups.open_transactions import GROUPS_MAX, SEQUENCES_KEPT, OpenTransaction
 from coordinator.groups.producers.ended_transactions import EndedTransactions
 from coordinator.groups.producers.producer_view import ProducerView
 from coordinator.groups.producers.producer_wire import (
@@ -193,11 +193,14 @@ class LedProducers:
                     f"{asked.id[:100]!r}; add its offsets first"
                 )
             transaction = found
-        transaction.groups.add(asked.group)
+        transaction.add_group(asked.group)
         value = shard.producers[asked.id]
         is_known = asked.group in value.groups
         if not is_known:
-            shard.set_producer(asked.id, _with_group(value, asked.group))
+            # Those of earlier transactions stay, as they come again, mostly; but not without end.
+            keeps = len(value.groups) < GROUPS_MAX or not shard.open.knows(asked.id)
+            groups = (*value.groups, asked.group) if keeps else tuple(sorted(transaction.groups))
+            shard.set_producer(asked.id, msgspec.structs.replace(value, groups=groups))
         await shard.wait_durable(shard.ids)
         if is_known:
             await _check_leads(shard)
@@ -390,10 +393,6 @@ def _writable(transaction: OpenTransaction, ids: Group) -> tuple[StagedFile, ...
         if runs:
             found.append(StagedFile(file.path, runs))
     return tuple(found)
-
-
-def _with_group(value: ProducerValue, group: str) -> ProducerValue:
-    return msgspec.structs.replace(value, groups=(*value.groups, group))
 
 
 def _sequences(transaction: OpenTransaction | None) -> tuple[tuple[str, int, int], ...]:

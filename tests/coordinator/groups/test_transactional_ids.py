@@ -1,11 +1,14 @@
 """The coordinator of transactional ids, in a whole gateway: what it refuses and forgets, and after damage."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from coordinator.groups.open_transactions import GROUPS_MAX
 from coordinator.groups.producers.producer_wire import (
+    AddOffsets,
     Admit,
     Batch,
     EndTransaction,
@@ -22,6 +25,7 @@ from log_tables.store.local import LocalStore
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash
 from tests.kit.disk import Disk, death
+from tests.kit.kafka_served import kafka_served
 from tests.kit.producers_world import Node, World, make_topics, values_batch
 
 HOUR_MS = 3_600_000
@@ -193,3 +197,25 @@ def test_a_copy_has_what_is_committed_and_nothing_that_is_open(world: World, tmp
         assert target.written(0) == [b"a", b"c"]
     finally:
         target.end()
+
+
+def test_an_id_keeps_so_many_groups(tmp_path: Path) -> None:
+    async def fill() -> None:
+        coordinator = served.gateway.producers
+        held = await coordinator.begin(InitProducer("x", 60_000, -1, -1, ""))
+        place = "x", held.producer_id, held.epoch
+
+        async def add(number: int) -> None:
+            await coordinator.add_offsets(AddOffsets(*place, f"g{number}", True))
+
+        await asyncio.gather(*map(add, range(GROUPS_MAX)))
+        with pytest.raises(InvalidTransactionState):
+            await add(GROUPS_MAX)
+        await add(0)  # it is there already
+        await coordinator.end(EndTransaction(*place, False, False))
+        await add(GROUPS_MAX)
+        (shard,) = served.gateway.shard_manager.shards
+        assert shard.producers["x"].groups == (f"g{GROUPS_MAX}",)
+
+    with kafka_served(tmp_path, offsets_topic_num_partitions=1) as served:
+        asyncio.run_coroutine_threadsafe(fill(), served.loop).result()
