@@ -8,6 +8,7 @@ them again. A file belongs to one coordinator, a partition of `__consumer_offset
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import msgspec
@@ -19,11 +20,17 @@ from log_tables.layout import staging_directory, staging_path
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.segments.digest import file_digest
 from log_tables.segments.staging import EncodedRun, StagedRun
+from log_tables.store.objects import ObjectInfo
 from log_tables.store.store import Store
 from log_tables.topic_partition import TopicIdPartition
 
 FOOT_BYTES = 64 * 1024
 """About as much of a file's end is read to find its foot."""
+
+_READ_AT_ONCE = 32
+"""Files that are read at once: whoever takes over reads all of them, and an object store takes a while for
+each.
+"""
 
 _LENGTH = struct.Struct(">Q")
 
@@ -119,15 +126,19 @@ def files_of(store: Store, coordinator: int) -> tuple[list[ProducerFile], list[C
     """The staged files of the partition `coordinator`, in no order, and why others cannot be read. Files that
     end while they are listed are left out. Raises StoreUnavailable.
     """
-    files, errors = [], []
-    for found in store.list(staging_directory(coordinator)):
+
+    def read(found: ObjectInfo) -> ProducerFile | CorruptSegment | None:
         try:
-            files.append(read_foot(store, found.path, found.size))
+            return read_foot(store, found.path, found.size)
         except ObjectMissing:
-            continue
+            return None
         except CorruptSegment as error:
-            errors.append(error)
-    return files, errors
+            return error
+
+    with ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="staged") as pool:
+        read_ones = [*pool.map(read, store.list(staging_directory(coordinator)))]
+    files = [each for each in read_ones if isinstance(each, ProducerFile)]
+    return files, [each for each in read_ones if isinstance(each, CorruptSegment)]
 
 
 def read_foot(store: Store, path: str, size: int) -> ProducerFile:

@@ -1,6 +1,7 @@
 """Staged files of Kafka's clients say whose records they hold, and a damaged one says nothing wrong."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -21,8 +22,9 @@ from log_tables.segments.producer_staging import (
 )
 from log_tables.segments.staging import StagedFile, read_run
 from log_tables.store.store import Store, open_store
-from log_tables.testing import ClockedStore
+from log_tables.testing import ClockedStore, HoldingStore
 from log_tables.topic_partition import TopicIdPartition
+from tests.kit.support import wait_until
 
 
 def records(sequence: int, *values: bytes, name: str = "x", partition: int = 0) -> ProducerRecords:
@@ -56,6 +58,21 @@ def test_a_file_is_read_by_its_foot(store: Store, clock: ManualClock) -> None:
     assert staging.is_whole(store, found)
     delete(store, [file.path])
     assert files_of(store, 3) == ([], [])
+
+
+def test_files_are_read_at_the_same_time(store: Store, clock: ManualClock) -> None:
+    """An object store takes a while for each, and a coordinator that takes over waits for all."""
+    files = [staged(store, clock, records(number, b"a")) for number in range(5)]
+    slow = HoldingStore(store, "staging/3/", {"get_range"})
+    slow.hold()
+    with ThreadPoolExecutor(1) as other:
+        reading = other.submit(files_of, slow, 3)
+        try:
+            wait_until(lambda: slow.held == len(files), "all are being read")
+        finally:
+            slow.let_go()
+        found, errors = reading.result()
+    assert (sorted(found, key=lambda each: each.runs[0].sequence), errors) == (files, [])
 
 
 def test_a_foot_may_be_longer_than_what_is_read_at_first(store: Store, clock: ManualClock) -> None:
