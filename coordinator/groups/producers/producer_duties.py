@@ -12,6 +12,7 @@ from coordinator.groups.producers.producer_coordinator import ProducerCoordinato
 from coordinator.groups.producers.producer_wire import AskOutcome, Ended
 from coordinator.groups.shard import Shard
 from coordinator.groups.shards import Shards
+from ingest.loop_share import batched
 from ingest.periodic_task import FailureLog, PeriodicTask
 from log_tables.clock import Clock
 from log_tables.errors import NotLeader
@@ -26,7 +27,10 @@ ASK_AFTER_S = 2.0
 EXPIRE_S = 60.0
 """How often ids that are not used are looked for."""
 
-DUTY = "transactional ids"
+ASKS_AT_ONCE = 16
+"""Groups that ask at the same time."""
+
+DUTY, ASKING = "transactional ids", "ends of transactions"
 
 _Waiting = dict[tuple[str, str], tuple[int, float]]
 """By group and transactional id: the number of a transaction, and since when its end is waited for."""
@@ -49,14 +53,17 @@ class ProducerDuties:
         self._waiting: WeakKeyDictionary[Shard, _Waiting] = WeakKeyDictionary()
         self._expired: WeakKeyDictionary[Shard, float] = WeakKeyDictionary()
         self._looking = PeriodicTask(DUTY, LOOK_S, self._look, failures)
+        self._asking = PeriodicTask(ASKING, LOOK_S, self._ask, failures)
 
     def start(self) -> None:
         """Begin to look."""
         self._looking.start()
+        self._asking.start()
 
     async def close(self) -> None:
         """Stop."""
         await self._looking.close()
+        await self._asking.close()
 
     async def _look(self) -> None:
         for shard in [*self._shards]:
@@ -65,6 +72,11 @@ class ProducerDuties:
             with self._failures.catch(DUTY, f"{CONSUMER_OFFSETS}-{shard.partition}"), suppress(NotLeader):
                 await self._led.abort_late(shard)
                 await self._expire(shard)
+
+    async def _ask(self) -> None:
+        """Ask apart from all that has its time: others may take long to answer."""
+        for shard in [*self._shards]:
+            if shard.leading:
                 await self._ask_for_ends(shard)
 
     async def _expire(self, shard: Shard) -> None:
@@ -84,12 +96,16 @@ class ProducerDuties:
                 number, since = known.get((group_id, name), (0, now))
                 waiting[group_id, name] = value.number, since if number == value.number else now
         self._waiting[shard] = waiting
-        for (group_id, name), (number, since) in [*waiting.items()]:
-            if now >= since + ASK_AFTER_S:
-                waiting[group_id, name] = number, now
-                await self._ask_for_end(group_id, name, number)
+        due = [(*of, number) for of, (number, since) in waiting.items() if now >= since + ASK_AFTER_S]
+        waiting |= {(group_id, name): (number, now) for group_id, name, number in due}
+        for some in batched(due, ASKS_AT_ONCE):
+            await asyncio.gather(*(self._ask_for_end(*each) for each in some))
 
     async def _ask_for_end(self, group_id: str, name: str, number: int) -> None:
+        with self._failures.catch(ASKING), suppress(NotLeader):
+            await self._end_by_answer(group_id, name, number)
+
+    async def _end_by_answer(self, group_id: str, name: str, number: int) -> None:
         partition = await self._coordinator.partition_of(name)
         answer = await self._coordinator.ask(partition, AskOutcome(name, number))
         if isinstance(answer, Ended) and answer.committed is not None:

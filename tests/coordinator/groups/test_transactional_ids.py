@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.groups.classic.events import CommitOffsets, PendOffsets
+from coordinator.groups.events import OffsetAndMetadata
 from coordinator.groups.open_transactions import GROUPS_MAX
 from coordinator.groups.producers.producer_wire import (
     AddOffsets,
@@ -24,9 +26,10 @@ from log_tables.segments.producer_staging import ProducerFile, ProducerRecords
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash
+from log_tables.topic_partition import TopicPartition
 from tests.kit.disk import Disk, death
 from tests.kit.kafka_served import kafka_served
-from tests.kit.producers_world import Node, World, make_topics, values_batch
+from tests.kit.producers_world import IN, Node, World, make_topics, values_batch
 
 HOUR_MS = 3_600_000
 
@@ -197,6 +200,21 @@ def test_a_copy_has_what_is_committed_and_nothing_that_is_open(world: World, tmp
         assert target.written(0) == [b"a", b"c"]
     finally:
         target.end()
+
+
+def test_a_group_that_is_slow_to_hear_of_ends_holds_up_no_time_out(world: World) -> None:
+    """It waits for the end of a transaction of an id that nobody knows. The threads of its gateway hang."""
+    Client(world, "x").write(b"a")
+    node, at = world.nodes[-1], TopicPartition(IN, 0)
+    commit = CommitOffsets(offsets={at: OffsetAndMetadata(1)}, at_ms=1)
+    world.finish(node.begin(node.gateway.classic.pend("g", PendOffsets("y", 1, commit))), node)
+    shard = node.gateway.shard_manager.shards.get(0)
+    assert shard is not None
+    assert shard.open.find("x") is not None
+    for _ in range(140):
+        world.advance(500)
+    assert shard.unstable == {"g"}
+    assert shard.open.find("x") is None
 
 
 def test_an_id_keeps_so_many_groups(tmp_path: Path) -> None:
