@@ -38,7 +38,7 @@ from coordinator.groups.producers.producer_wire import (
     InitProducer,
 )
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.errors import AuthorizationFailed, LakelogError, UnknownPartition
+from log_tables.errors import AuthorizationFailed, ConcurrentTransactions, LakelogError, UnknownPartition
 from log_tables.limits import KAFKA_INLINE_ELEMENTS
 from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
@@ -170,6 +170,10 @@ async def txn_offset_commit(
         offsets, codes = await share.maybe_in_thread(is_wide, lambda: _offsets(client, request))
         try:
             refused = await _pend(door, client, request, offsets, version)
+        except ConcurrentTransactions as error:
+            # Older clients repeat the request for the one, and abort for the other.
+            is_known = version >= IMPLICIT_OFFSETS_SINCE
+            others = error_code(error) if is_known else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         except LakelogError as error:
             others = transaction_error_code(error)
         else:

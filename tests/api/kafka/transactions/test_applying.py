@@ -1,5 +1,6 @@
 """A transaction that is committed while its partitions take no record: what clients hear meanwhile."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,13 +17,16 @@ from api.kafka.protocol.messages.transactions import (
     EndTxnRequest,
     ListTransactionsRequest,
 )
+from coordinator.groups.classic.events import CommitOffsets, PendOffsets
+from coordinator.groups.events import OffsetAndMetadata
 from coordinator.groups.transactions.applier import APPLY_WAIT_S
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.store.store import Store
 from log_tables.testing import HoldingStore
+from log_tables.topic_partition import TopicPartition
 from tests.kit.kafka_asking import Asker, asker
 from tests.kit.kafka_served import KafkaServed, kafka_served
-from tests.kit.kafka_transactions import TIMEOUT_MS, Held, add, begin, produce
+from tests.kit.kafka_transactions import TIMEOUT_MS, Held, add, begin, end, pend, produce
 from tests.kit.support import wait_until
 
 HELD, FREE, ID = "held", "free", "tx"
@@ -128,3 +132,20 @@ def test_who_begins_or_ends_hears_of_it_in_time(scene: Scene) -> None:
         ]
     assert found == [ErrorCode.CONCURRENT_TRANSACTIONS] * 2 + [ErrorCode.NONE]
     assert APPLY_WAIT_S <= clock.monotonic() - began < 1.5 * APPLY_WAIT_S
+
+
+def test_offsets_wait_until_the_group_has_heard_of_the_last_end(tmp_path: Path) -> None:
+    """It has offsets of the last transaction, which came late: it asks, and drops them."""
+    with kafka_served(tmp_path) as served, asker(served.port) as asking:
+        create_topic(served.gateway.cluster, FREE, 1)
+        held = begin(asking, ID)
+        assert add(asking, held, {FREE: [0]}) == {FREE: [ErrorCode.NONE]}
+        assert end(asking, held, 4).error_code == ErrorCode.NONE
+        late = CommitOffsets(offsets={TopicPartition(FREE, 0): OffsetAndMetadata(3)}, at_ms=1)
+        pending = served.gateway.classic.pend("g", PendOffsets(ID, 1, late))
+        asyncio.run_coroutine_threadsafe(pending, served.loop).result()
+        asked = AddOffsetsToTxnRequest(**held.place, group_id="g")
+        assert asking.ask(asked).error_code == ErrorCode.NONE
+        assert pend(asking, held, "g", FREE, 5, version=3) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert pend(asking, held, "g", FREE, 5, version=5) == ErrorCode.CONCURRENT_TRANSACTIONS
+        wait_until(lambda: pend(asking, held, "g", FREE, 5, version=3) == ErrorCode.NONE, "they are dropped")
