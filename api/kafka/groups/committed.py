@@ -36,6 +36,7 @@ from coordinator.groups.classic.events import CommitOffsets
 from coordinator.groups.events import OffsetAndMetadata
 from coordinator.groups.state.classic_step import check_epoch
 from coordinator.groups.state.group import Group
+from coordinator.groups.state.member import NOTHING, Partitions
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import LakelogError
 from log_tables.limits import KAFKA_INLINE_ELEMENTS
@@ -226,13 +227,15 @@ async def _fetched(
         return _unknown(asked, group_error_code(error), version)
 
     def fetched() -> list[OffsetFetchResponseTopics]:
+        unstable = group.unstable_partitions if stable else NOTHING
         if asked.topics is None:
-            return _all(door, client, group, stable)
-        return [_of_topic(door, client, group, each, stable) for each in asked.topics]
+            return _all(door, client, group, unstable)
+        return [_of_topic(door, client, group, each, unstable) for each in asked.topics]
 
-    is_wide = has_more(asked, KAFKA_INLINE_ELEMENTS) or (
-        asked.topics is None and len(group.offsets) > KAFKA_INLINE_ELEMENTS
-    )
+    looked_at = sum(len(each.offsets) for each in group.unstable.values()) if stable else 0
+    if asked.topics is None:
+        looked_at += len(group.offsets)
+    is_wide = has_more(asked, KAFKA_INLINE_ELEMENTS) or looked_at > KAFKA_INLINE_ELEMENTS
     topics = await door.here.loop_share.maybe_in_thread(is_wide, fetched)
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
@@ -254,15 +257,15 @@ def _unknown(asked: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> O
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-def _all(door: Door, client: Client, group: Group, stable: bool) -> list[OffsetFetchResponseTopics]:
+def _all(door: Door, client: Client, group: Group, unstable: Partitions) -> list[OffsetFetchResponseTopics]:
     by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted({*group.offsets, *(group.unstable_partitions if stable else ())}):
+    for topic, partition in sorted({*group.offsets, *unstable}):
         by_topic.setdefault(topic, []).append(partition)
     return [
         OffsetFetchResponseTopics(
             name=name,
             topic_id=_id(door, name),
-            partitions=[_offset(group, name, p, stable) for p in partitions],
+            partitions=[_offset(group, name, p, unstable) for p in partitions],
         )
         for name, partitions in by_topic.items()
         if client.caller.describes(name) and name in group.topics
@@ -270,7 +273,7 @@ def _all(door: Door, client: Client, group: Group, stable: bool) -> list[OffsetF
 
 
 def _of_topic(
-    door: Door, client: Client, group: Group, asked: OffsetFetchRequestTopics, stable: bool
+    door: Door, client: Client, group: Group, asked: OffsetFetchRequestTopics, unstable: Partitions
 ) -> OffsetFetchResponseTopics:
     name = asked.name or _name_of(door, asked.topic_id)
     code = ErrorCode.NONE
@@ -281,15 +284,15 @@ def _of_topic(
     return OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
-        partitions=[_offset(group, name, p, stable, code) for p in dict.fromkeys(asked.partition_indexes)],
+        partitions=[_offset(group, name, p, unstable, code) for p in dict.fromkeys(asked.partition_indexes)],
     )
 
 
 def _offset(
-    group: Group, name: str, partition: int, stable: bool, code: ErrorCode = ErrorCode.NONE
+    group: Group, name: str, partition: int, unstable: Partitions, code: ErrorCode = ErrorCode.NONE
 ) -> OffsetFetchResponsePartitions:
     at = TopicPartition(name, partition)
-    if stable and not code and at in group.unstable_partitions:
+    if not code and at in unstable:
         code = ErrorCode.UNSTABLE_OFFSET_COMMIT  # the client asks again (KIP-447)
     found = None if code else group.committed(at)
     return OffsetFetchResponsePartitions(

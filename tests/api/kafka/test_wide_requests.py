@@ -1,5 +1,6 @@
 """The widest requests that there may be: none holds the event loop, and others are served meanwhile."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,11 +19,16 @@ from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
 )
 from api.kafka.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from api.kafka.protocol.notation import Message
+from coordinator.groups.classic.events import CommitOffsets, PendOffsets
+from coordinator.groups.events import OffsetAndMetadata
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.limits import AUTO_CREATED_MAX, KAFKA_NAMES_MAX
+from log_tables.topic_partition import TopicPartition
 from tests.kit.kafka_asking import Asker, asker
 from tests.kit.kafka_requests import VERSIONS
 from tests.kit.kafka_served import KafkaServed, kafka_served
@@ -30,6 +36,8 @@ from tests.kit.kafka_widest import Path, arrays_of, widest
 from tests.kit.loop_holds import HELD_MAX_S, Hold, Holds, loop_holds, shortest
 from tests.kit.record_batches import Sent, kafka_python_batch
 from tests.kit.secured import Secured
+
+PENDED, PENDED_PARTITIONS = "pended", 600
 
 WIDE = [api for api in APIS.values() if not RULES[api.key].is_public]
 
@@ -61,7 +69,7 @@ class Scene:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     root: FilePath = tmp_path_factory.mktemp("root")
     secured = Secured(root)
-    for name, partitions in (("wide", 100), ("lone", 1)):
+    for name, partitions in (("wide", 100), ("lone", 1), (PENDED, PENDED_PARTITIONS)):
         create_topic(secured.cluster, name, partitions)
     keys = {"poor": secured.key("User:bob"), "rich": secured.key()}
     with kafka_served(root, authentication_methods=("api-key",)) as served, loop_holds(served.loop) as holds:
@@ -163,3 +171,22 @@ def test_a_request_for_metadata_makes_some_topics_and_no_more(scene: Scene) -> N
         assert codes.count(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == 5
         again = client.ask(metadata(*names, create=True), 9).topics
         assert {each.error_code for each in again} == {ErrorCode.NONE}
+
+
+def test_very_many_offsets_that_wait_for_a_transaction_hold_nobody_up(scene: Scene) -> None:
+    at = [TopicPartition(PENDED, partition) for partition in range(PENDED_PARTITIONS)]
+    commit = CommitOffsets(offsets=dict.fromkeys(at, OffsetAndMetadata(5)), at_ms=1)
+    groups = [OffsetFetchRequestGroup(group_id="pended", topics=None)]
+    asked, numbers = OffsetFetchRequest(groups=groups, require_stable=True), count()
+
+    def fetched() -> Hold:
+        """Nobody has begun with the ids, so the group drops the offsets two seconds later."""
+        pending = scene.served.gateway.classic.pend("pended", PendOffsets(f"x{next(numbers)}", 1, commit))
+        asyncio.run_coroutine_threadsafe(pending, scene.served.loop).result()
+        with scene.client("rich") as client:
+            scene.holds.take()
+            (found,) = client.ask(asked, 9).groups[0].topics
+            assert {each.error_code for each in found.partitions} == {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        return scene.holds.take()
+
+    assert shortest(fetched)[0] <= HELD_MAX_S
