@@ -80,6 +80,8 @@ class OpenTransactions:
         self.doubtful = False
         self.sizes = Counter[str]()
         """The bytes that are staged for open transactions, by principal."""
+        self.size_bytes = 0
+        """Those of all principals."""
         self._open: dict[str, OpenTransaction] = {}
         self._used: dict[str, int] = {}
         self._known: set[str] = set()
@@ -133,8 +135,10 @@ class OpenTransactions:
         found = self._open.pop(name, None)
         if found is None:
             return []
+        self.size_bytes -= found.size_bytes
         self.sizes[found.principal] -= found.size_bytes
-        self.sizes += Counter()  # without those that have nothing
+        if not self.sizes[found.principal]:
+            del self.sizes[found.principal]
         if len(found.held) == sum(len(file.runs) for file in committed):
             return []  # all of them, mostly: there may be very many
         left = Counter(path for path, _ in found.held)
@@ -172,6 +176,7 @@ class OpenTransactions:
         transaction.partitions.add(entry.at)
         transaction.runs.append((file, run))
         transaction.size_bytes += run.length
+        self.size_bytes += run.length
         self.sizes[transaction.principal] += run.length
         return None
 

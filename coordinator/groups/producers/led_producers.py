@@ -6,7 +6,6 @@ until it succeeds, by the coordinator of that time (`ended_transactions`).
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
@@ -299,11 +298,12 @@ class LedProducers:
 
     def _check_room(self, principal: str) -> None:
         """Raise BufferFull if open transactions have as many bytes as they may."""
-        sizes = sum((shard.open.sizes for shard in self._shards), Counter[str]())
+        own = sum(shard.open.sizes[principal] for shard in self._shards)
+        total = sum(shard.open.size_bytes for shard in self._shards)
         bounds = self._settings.transactions_max_bytes, self._settings.principal_transactions_max_bytes
         for what, size, most, setting in (
-            ("all clients", sizes.total(), bounds[0], "transactions_max_bytes"),
-            (principal, sizes[principal], bounds[1], "principal_transactions_max_bytes"),
+            ("all clients", total, bounds[0], "transactions_max_bytes"),
+            (principal, own, bounds[1], "principal_transactions_max_bytes"),
         ):
             if most and size >= most:
                 raise BufferFull(

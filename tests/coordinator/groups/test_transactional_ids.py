@@ -26,9 +26,10 @@ from log_tables.segments.producer_staging import ProducerFile, ProducerRecords
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash
-from log_tables.topic_partition import TopicPartition
+from log_tables.topic_partition import TopicIdPartition, TopicPartition
 from tests.kit.disk import Disk, death
 from tests.kit.kafka_served import kafka_served
+from tests.kit.loop_holds import HELD_MAX_S, Hold, loop_holds, shortest
 from tests.kit.producers_world import IN, Node, World, make_topics, values_batch
 
 HOUR_MS = 3_600_000
@@ -237,3 +238,20 @@ def test_an_id_keeps_so_many_groups(tmp_path: Path) -> None:
 
     with kafka_served(tmp_path, offsets_topic_num_partitions=1) as served:
         asyncio.run_coroutine_threadsafe(fill(), served.loop).result()
+
+
+def test_very_many_principals_make_no_batch_slow(tmp_path: Path) -> None:
+    def admitted() -> Hold:
+        holds.take()
+        coordinator = served.gateway.producers
+        asked = coordinator.ask(0, Admit((Batch("x", *place, 0, at, True),) * 200))
+        assert asyncio.run_coroutine_threadsafe(asked, served.loop).result() == Outcomes((1,) * 200)
+        return holds.take()
+
+    with kafka_served(tmp_path, offsets_topic_num_partitions=1) as served, loop_holds(served.loop) as holds:
+        begin = served.gateway.producers.begin(InitProducer("x", 60_000, -1, -1, ""))
+        begun = asyncio.run_coroutine_threadsafe(begin, served.loop).result()
+        place, at = (begun.producer_id, begun.epoch), TopicIdPartition("t", "id-t", 0)
+        (shard,) = served.gateway.shard_manager.shards
+        shard.open.sizes.update({f"User:{number}": 1 for number in range(5_000)})
+        assert shortest(admitted)[0] < HELD_MAX_S
