@@ -6,8 +6,11 @@ Partitions are independent of one another: each has an `AppendQueue`, whose comm
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+
+import pyarrow as pa
 
 from coordinator.groups.events import Applied
 from coordinator.groups.shard import Shard
@@ -41,9 +44,9 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Intent
 from log_tables.cluster.topic import Topic
 from log_tables.errors import Conflict, CorruptSegment, LakelogError, NotLeader
-from log_tables.limits import SEQUENCE_MODULUS, STAGED_BATCH_BYTES
+from log_tables.limits import MIB, SEQUENCE_MODULUS, STAGED_BATCH_BYTES
 from log_tables.partition.partition import AppendRequest, ProducerStamp
-from log_tables.segments.staging import StagedFile, read_run
+from log_tables.segments.staging import StagedFile, StagedRun, read_run
 from log_tables.store.store import Store
 from log_tables.topic_partition import TopicIdPartition
 
@@ -58,6 +61,11 @@ APPLY_WAIT_S = 10.0
 MARK_AFTER_S = 0.2
 """How long after it was applied a transaction is marked so, unless another one of the group comes first: the
 other's append marks both."""
+
+READ_AT_ONCE, READ_BYTES = 16, 1 * MIB
+"""Runs of a partition that are read at the same time, if they have no more bytes together."""
+
+_reading = ThreadPoolExecutor(2 * READ_AT_ONCE, thread_name_prefix="staged-runs")
 
 RouterAppend = Callable[
     [Topic, Sequence[tuple[int, AppendRequest]], Acks, Room], Awaitable[list[AppendOutcome]]
@@ -109,18 +117,39 @@ class StagedReader:
 
 def _requests(store: Store, append: PartitionAppend) -> Iterator[AppendRequest]:
     """The requests from the first record that is not durable on."""
-    position, intent = 0, append.intent
-    for staged, run in append.runs:
-        if position + run.records <= append.durable:
-            position += run.records
-            continue
-        for batch in read_run(store, staged, run):
-            if batch.num_rows and position >= append.durable:
-                sequence = position % SEQUENCE_MODULUS
-                yield AppendRequest(
-                    batch, ProducerStamp(intent.producer_id, intent.epoch, sequence, kept=True)
-                )
-            position += batch.num_rows
+    position, intent, begun = 0, append.intent, 0
+    while begun < len(append.runs) and position + append.runs[begun][1].records <= append.durable:
+        position += append.runs[begun][1].records
+        begun += 1
+    for batch in _batches(store, append.runs[begun:]):
+        if batch.num_rows and position >= append.durable:
+            sequence = position % SEQUENCE_MODULUS
+            stamp = ProducerStamp(intent.producer_id, intent.epoch, sequence, kept=True)
+            yield AppendRequest(batch, stamp)
+        position += batch.num_rows
+
+
+def _batches(store: Store, runs: Sequence[tuple[StagedFile, StagedRun]]) -> Iterator[pa.RecordBatch]:
+    """The records of `runs`, in order. Small runs are read at the same time: a transaction of small requests
+    has many, each in a file of its own, and an object store takes a while for each.
+    """
+    start = 0
+    while start < len(runs):
+        end, size = start + 1, runs[start][1].length
+        while end < min(len(runs), start + READ_AT_ONCE) and size + runs[end][1].length <= READ_BYTES:
+            size += runs[end][1].length
+            end += 1
+        if end == start + 1:
+            yield from read_run(store, *runs[start])
+        else:
+            coming = [_reading.submit(_whole, store, *each) for each in runs[start:end]]
+            for each in coming:
+                yield from each.result()
+        start = end
+
+
+def _whole(store: Store, staged: StagedFile, run: StagedRun) -> list[pa.RecordBatch]:
+    return [*read_run(store, staged, run)]
 
 
 class _Line:

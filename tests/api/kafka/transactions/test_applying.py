@@ -24,6 +24,7 @@ from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.store.store import Store
 from log_tables.testing import HoldingStore
 from log_tables.topic_partition import TopicPartition
+from tests.kit.kafka import read_all
 from tests.kit.kafka_asking import Asker, asker
 from tests.kit.kafka_served import KafkaServed, kafka_served
 from tests.kit.kafka_transactions import TIMEOUT_MS, Held, add, begin, end, pend, produce
@@ -149,3 +150,27 @@ def test_offsets_wait_until_the_group_has_heard_of_the_last_end(tmp_path: Path) 
         assert pend(asking, held, "g", FREE, 5, version=3) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert pend(asking, held, "g", FREE, 5, version=5) == ErrorCode.CONCURRENT_TRANSACTIONS
         wait_until(lambda: pend(asking, held, "g", FREE, 5, version=3) == ErrorCode.NONE, "they are dropped")
+
+
+def test_small_requests_are_read_at_the_same_time(tmp_path: Path) -> None:
+    """Each is in a file of its own, and an object store takes a while for each."""
+    stores: list[HoldingStore] = []
+
+    def wrap(inner: Store) -> Store:
+        stores.append(HoldingStore(inner, "staging/", {"get_range"}))
+        return stores[-1]
+
+    with kafka_served(tmp_path, wrap=wrap) as served, asker(served.port) as asking:
+        create_topic(served.gateway.cluster, FREE, 1)
+        (store,) = stores
+        held, values = begin(asking, ID), [b"%d" % number for number in range(5)]
+        for sequence, value in enumerate(values):
+            assert produce(asking, held, FREE, value, sequence).error_code == ErrorCode.NONE
+        store.hold()
+        try:
+            asking.send(EndTxnRequest(**held.place, committed=True), 5)
+            wait_until(lambda: store.held == len(values), "all are being read")
+        finally:
+            store.let_go()
+        assert asking.answer(EndTxnRequest, 5).error_code == ErrorCode.NONE
+        assert [each.value for each in read_all(served.bootstrap, FREE)] == values
