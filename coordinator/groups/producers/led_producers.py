@@ -43,7 +43,7 @@ from ingest.buffer import RETRY_AFTER_S
 from ingest.loop_share import batched
 from ingest.settings import Settings
 from log_tables.clock import Clock
-from log_tables.cluster.group_log import ProducerValue
+from log_tables.cluster.group_log import ProducerValue, check_group_name
 from log_tables.errors import (
     BufferFull,
     InvalidTransactionState,
@@ -181,6 +181,7 @@ class LedProducers:
         return msgspec.structs.replace(said, fenced=before.principal) if before and is_other else said
 
     async def _add_offsets(self, shard: Shard, asked: AddOffsets) -> Producer:
+        check_group_name(asked.group)  # nobody could tell it of the end
         if asked.opens:
             transaction = self._open(shard, asked.id, asked.producer_id, asked.epoch)
         else:

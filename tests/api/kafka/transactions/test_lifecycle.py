@@ -21,6 +21,7 @@ from api.kafka.protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.group_log import ids_group
 from tests.kit.kafka import KafkaGateway, kafka_gateway, read_all
 from tests.kit.kafka_asking import Asker, asker
 from tests.kit.kafka_groups import unique
@@ -207,6 +208,20 @@ def test_offsets_of_partitions_that_there_are_wait_and_others_are_refused_at_onc
     assert codes == {topic: [ErrorCode.NONE, unknown], none: [unknown, unknown]}
     assert end(asking, held, 5).error_code == ErrorCode.NONE
     assert committed(asking, group, topic) == (ErrorCode.NONE, 3)
+
+
+@pytest.mark.parametrize("group", ["", "a/b", "g" * 250, ids_group(0)])
+def test_offsets_of_a_group_that_cannot_be_are_in_no_transaction(
+    kafka: KafkaGateway, asking: Asker, group: str
+) -> None:
+    topic, held = kafka.create_topic(unique("t")), begin(asking, unique("tx"))
+    asked = AddOffsetsToTxnRequest(**held.place, group_id=group)
+    assert asking.ask(asked).error_code == ErrorCode.INVALID_GROUP_ID
+    assert pend(asking, held, group, topic, 1, version=5) == ErrorCode.INVALID_GROUP_ID
+    assert produce(asking, held, topic, b"x").error_code == ErrorCode.NONE
+    held = held._replace(epoch=end(asking, held, 5).producer_epoch)
+    assert produce(asking, held, topic, b"next").error_code == ErrorCode.NONE
+    assert values(kafka, topic) == [b"x"]
 
 
 # With ACLs.
