@@ -2,6 +2,7 @@
 for the end of a transaction of which nobody tells them.
 """
 
+import asyncio
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
