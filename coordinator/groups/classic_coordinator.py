@@ -302,7 +302,7 @@ class ClassicCoordinator:
         if commit.generation < 0:
             shard.expire_members(group_id)
         group, is_wide = shard.group(group_id), len(commit.offsets) > OFFSETS_AT_ONCE
-        refused, waiting = await self._whole.share.maybe_in_thread(is_wide, lambda: _waiting(group, commit))
+        refused, waiting = await self._whole.share.maybe_in_thread(is_wide, lambda: _waiting(group, event))
         shard.apply_classic(group_id, replace(event, commit=replace(commit, offsets={}), waiting=waiting))
         await shard.wait_durable(group_id)
         return refused
@@ -375,13 +375,16 @@ def _refused(group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata]) 
     return refused
 
 
-def _waiting(group: Group, commit: CommitOffsets) -> tuple[Refused, tuple[tuple[str, int, OffsetValue], ...]]:
-    """The offsets of `commit` that cannot be committed, and those that wait for the end of a transaction."""
+def _waiting(group: Group, event: PendOffsets) -> tuple[Refused, tuple[tuple[str, int, OffsetValue], ...]]:
+    """The offsets of `event` that cannot be committed, and those that wait for the end of its transaction."""
+    commit, of = event.commit, (event.producer_id, event.number)
     refused, by, waiting = _refused(group, commit.offsets), commit.member_id, []
     for at, place in commit.offsets.items():
         if at not in refused:
             topic_id = group.topics[at.topic].topic_id
-            value = OffsetValue(place.offset, topic_id, place.metadata, commit.at_ms, by, place.leader_epoch)
+            value = OffsetValue(
+                place.offset, topic_id, place.metadata, commit.at_ms, by, place.leader_epoch, of
+            )
             waiting.append((*at, value))
     return refused, tuple(waiting)
 

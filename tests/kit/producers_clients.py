@@ -179,7 +179,7 @@ class Client:
                 offsets = {TopicPartition(IN, 0): OffsetAndMetadata(offset)}
                 commit = CommitOffsets(offsets=offsets, at_ms=world.clock.now_ms())
                 return lambda node: node.begin(
-                    node.gateway.classic.pend(group, PendOffsets(name, number, commit))
+                    node.gateway.classic.pend(group, PendOffsets(name, place[1], number, commit))
                 )
             case ("end", commits):
                 assert self.transaction is not None

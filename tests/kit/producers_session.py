@@ -66,6 +66,8 @@ class Session:
         self._die()
         for name in ("x", "y"):
             self._write_once(self._client(name, moves_on=True))
+        if not self.world.nodes:
+            self._start()
         for _ in range(10):
             self.world.advance(500)
             self.world.nodes[-1].go_on(1_000)

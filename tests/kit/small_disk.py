@@ -18,7 +18,7 @@ def small_disk(path: Path, size_bytes: int) -> Iterator[Path]:
     try:
         yield path
     finally:
-        subprocess.run(["umount", str(path)], check=True)
+        subprocess.run(["umount", "--lazy", str(path)], check=True)  # a process may not have closed all of it
 
 
 def fill(path: Path) -> None:

@@ -98,12 +98,14 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class PendOffsets:
-    """The offsets of `commit` are to be committed with transaction `number` of the transactional id `id`.
+    """The offsets of `commit` are to be committed with transaction `number` of the transactional id `id`, by
+    the producer `producer_id`.
 
     Those that it had for the transaction before stay. `waiting` are those that may wait, once that is known.
     """
 
     id: str
+    producer_id: int
     number: int
     commit: CommitOffsets
     waiting: tuple[tuple[str, int, OffsetValue], ...] = ()

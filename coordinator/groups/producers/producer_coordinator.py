@@ -102,7 +102,7 @@ class ProducerCoordinator:
         Raises what `add_offsets` and `ClassicCoordinator.commit` raise.
         """
         number = await self.add_offsets(asked)
-        return await self._classic.pend(asked.group, PendOffsets(asked.id, number, commit))
+        return await self._classic.pend(asked.group, PendOffsets(asked.id, asked.producer_id, number, commit))
 
     async def end(self, asked: EndTransaction) -> Producer:
         """End a transaction: its records are in their partitions then, or will be. Raises as `begin`,

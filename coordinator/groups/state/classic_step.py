@@ -142,6 +142,8 @@ def _ended(group: Group, event: EndPending) -> tuple[Group, Records]:
         at, known = TopicPartition(topic, partition), group.topics.get(topic)
         if known is None or known.topic_id != value.topic_id or partition >= known.partitions:
             continue
+        if _came_late(group.offsets.get(at), value):
+            continue
         if value.offset < 0:
             forgotten.add(at)
         else:
@@ -154,6 +156,17 @@ def _ended(group: Group, event: EndPending) -> tuple[Group, Records]:
         return after, records
     left = {name: value for name, value in group.unstable.items() if name != event.id}
     return replace(after, unstable=left), [*records, (PendingKey(group.id, event.id), None)]
+
+
+def _came_late(committed: OffsetValue | None, pending: OffsetValue) -> bool:
+    """Whether a transaction has ended already whose offset was pending: the next coordinator of its id tells
+    of the end once more, and does not know that the group has heard.
+    """
+    if committed is None or committed.transaction is None or pending.transaction is None:
+        return False
+    (producer_id, number), (its_producer_id, its_number) = committed.transaction, pending.transaction
+    same = committed.topic_id == pending.topic_id and producer_id == its_producer_id
+    return same and number >= its_number
 
 
 def check_epoch(group: Group, member_id: str, instance_id: str | None, epoch: int) -> Member:

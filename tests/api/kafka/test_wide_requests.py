@@ -181,7 +181,7 @@ def test_very_many_offsets_that_wait_for_a_transaction_hold_nobody_up(scene: Sce
 
     def fetched() -> Hold:
         """Nobody has begun with the ids, so the group drops the offsets two seconds later."""
-        pending = scene.served.gateway.classic.pend("pended", PendOffsets(f"x{next(numbers)}", 1, commit))
+        pending = scene.served.gateway.classic.pend("pended", PendOffsets(f"x{next(numbers)}", 0, 1, commit))
         asyncio.run_coroutine_threadsafe(pending, scene.served.loop).result()
         with scene.client("rich") as client:
             scene.holds.take()

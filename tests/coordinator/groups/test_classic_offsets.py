@@ -141,7 +141,7 @@ def test_a_negative_offset_in_a_transaction_is_none() -> None:
     topic_id = group.group.topics[T0.topic].topic_id
     for number, at, left in ((1, T0._replace(partition=1), {T0}), (2, T0, set())):
         waiting = ((*at, OffsetValue(-1, topic_id, "", 2)),)
-        group.happen(PendOffsets("x", number, CommitOffsets(offsets={}, at_ms=2), waiting))
+        group.happen(PendOffsets("x", 0, number, CommitOffsets(offsets={}, at_ms=2), waiting))
         assert group.group.unstable_partitions == {at}
         group.happen(EndPending("x", number, True, 3))
         assert group.group.offsets.keys() == left

@@ -133,10 +133,12 @@ def live(world: World, ids: int, for_each_hour: int) -> list[State]:
 
 
 def check_bounded(world: World, ids: int, for_each_hour: int) -> None:
-    """An id lives for EXPIRATION_MS, and its tombstone for DELETE_RETENTION_MS behind it."""
+    """An id lives for EXPIRATION_MS. Behind it come two tombstones, its own and that of its transaction,
+    which are kept for DELETE_RETENTION_MS, and as many records again before the log is compacted.
+    """
     states = live(world, ids, for_each_hour)
     alive = (EXPIRATION_MS // HOUR_MS + 1) * for_each_hour
-    kept = alive + DELETE_RETENTION_MS // HOUR_MS * for_each_hour
+    kept = alive + 2 * DELETE_RETENTION_MS // HOUR_MS * for_each_hour
     for each in states:
         assert max(each.ids, each.known) <= alive
         assert each.records <= 2 * kept + DIRTY_RECORDS_MIN

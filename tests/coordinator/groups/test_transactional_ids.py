@@ -20,7 +20,7 @@ from coordinator.groups.producers.producer_wire import (
     Staged,
 )
 from log_tables.clock import ManualClock
-from log_tables.errors import BufferFull, InvalidTransactionState, UnknownProducer
+from log_tables.errors import BufferFull, ConcurrentTransactions, InvalidTransactionState, UnknownProducer
 from log_tables.root.copy import copy_root
 from log_tables.segments.producer_staging import ProducerFile, ProducerRecords
 from log_tables.store.local import LocalStore
@@ -131,6 +131,29 @@ def test_what_a_dead_gateway_left_visible_is_durable_before_it_counts(tmp_path: 
         disk.close()
 
 
+def test_an_offset_that_comes_late_is_not_committed_by_the_next_coordinator(world: World) -> None:
+    """Its transaction has committed a newer one."""
+    client = Client(world, "x")
+
+    def pend(offset: int) -> None:
+        at, node = {TopicPartition(IN, 0): OffsetAndMetadata(offset)}, world.nodes[-1]
+        commit = CommitOffsets(offsets=at, at_ms=world.clock.now_ms())
+        event = PendOffsets("x", client.begun.producer_id, 1, commit)
+        assert world.finish(node.begin(node.gateway.classic.pend("g", event)), node) is True
+
+    client.ask(AddOffsets(*client.place, "g", opens=True))
+    pend(1)
+    pend(2)
+    client.end()
+    pend(1)
+    taken_over(world)
+    assert isinstance(client.admit(), ConcurrentTransactions)  # the group is told once more
+    world.nodes[-1].go_on(1_000)
+    client.write(b"a")
+    client.end()
+    assert world.offsets() == {"g": 2}
+
+
 def test_open_transactions_have_so_many_bytes_together(world: World) -> None:
     bounded(world, transactions_max_bytes=1)
     first, second = Client(world, "x"), Client(world, "y")
@@ -208,7 +231,7 @@ def test_a_group_that_is_slow_to_hear_of_ends_holds_up_no_time_out(world: World)
     Client(world, "x").write(b"a")
     node, at = world.nodes[-1], TopicPartition(IN, 0)
     commit = CommitOffsets(offsets={at: OffsetAndMetadata(1)}, at_ms=1)
-    world.finish(node.begin(node.gateway.classic.pend("g", PendOffsets("y", 1, commit))), node)
+    world.finish(node.begin(node.gateway.classic.pend("g", PendOffsets("y", 0, 1, commit))), node)
     shard = node.gateway.shard_manager.shards.get(0)
     assert shard is not None
     assert shard.open.find("x") is not None

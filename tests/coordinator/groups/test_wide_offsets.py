@@ -186,7 +186,7 @@ def test_a_wide_transaction_ends_in_turns_and_is_whole(tmp_path: Path) -> None:
         create_topic(gateway.cluster, "wide", OFFSETS_AT_ONCE + 1)
         *first, last = every = [TopicPartition("wide", partition) for partition in range(OFFSETS_AT_ONCE + 1)]
         commit = CommitOffsets(offsets=places([*every, *NOWHERE], 5), at_ms=1)
-        assert {*await gateway.classic.pend("g", PendOffsets("x", 1, commit))} == {*NOWHERE}
+        assert {*await gateway.classic.pend("g", PendOffsets("x", 0, 1, commit))} == {*NOWHERE}
         _, partition = await gateway.shard_manager.partition_for("g")
         shard = await gateway.shard_manager.shard(partition)
         async with asyncio.timeout(WAIT_S):
@@ -199,12 +199,12 @@ def test_a_wide_transaction_ends_in_turns_and_is_whole(tmp_path: Path) -> None:
             while last not in shard.group("g").offsets:
                 await gateway.loop_share.give_way()
             assert shard.group("g").unstable == {}
-            await gateway.classic.pend("g", PendOffsets("x", 2, commit))
+            await gateway.classic.pend("g", PendOffsets("x", 0, 2, commit))
             shard.apply_classic("g", EndPending("x", 2, True, 3))
             await gateway.classic.end_pending("g", EndPending("x", 2, True, 4))
         assert {each.committed_ms for each in shard.group("g").offsets.values()} == {4}
         assert shard.group("g").unstable == {}
-        await gateway.classic.pend("g", PendOffsets("x", 3, commit))
+        await gateway.classic.pend("g", PendOffsets("x", 0, 3, commit))
         await gateway.classic.end_pending("g", EndPending("x", 3, False, 5))
         assert {each.committed_ms for each in shard.group("g").offsets.values()} == {4}
 

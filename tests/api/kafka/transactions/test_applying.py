@@ -143,7 +143,7 @@ def test_offsets_wait_until_the_group_has_heard_of_the_last_end(tmp_path: Path) 
         assert add(asking, held, {FREE: [0]}) == {FREE: [ErrorCode.NONE]}
         assert end(asking, held, 4).error_code == ErrorCode.NONE
         late = CommitOffsets(offsets={TopicPartition(FREE, 0): OffsetAndMetadata(3)}, at_ms=1)
-        pending = served.gateway.classic.pend("g", PendOffsets(ID, 1, late))
+        pending = served.gateway.classic.pend("g", PendOffsets(ID, 0, 1, late))
         asyncio.run_coroutine_threadsafe(pending, served.loop).result()
         asked = AddOffsetsToTxnRequest(**held.place, group_id="g")
         assert asking.ask(asked).error_code == ErrorCode.NONE
