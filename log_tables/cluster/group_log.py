@@ -318,7 +318,7 @@ class ProducerValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """A transactional id: its producer's id and epoch, and its newest transaction that has ended.
 
     `number` counts the transactions that have ended; `committed` says how the newest one did. `replaced` is
-    the id and the epoch before the newest change of them, and `by_end` whether EndTxn has made it. `groups`
+    the id and the epoch before the newest change of them, and `by_end` whether the end of one has. `groups`
     are those whose offsets were in a transaction, `telling` those that are to hear of the end of `number`.
     `sequences` are those that come next: topic id, partition, sequence. They stay where the epoch stays.
     `intent` is the number that the newest commit has among those of all ids of the partition. `changed_ms`:

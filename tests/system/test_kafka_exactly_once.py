@@ -151,13 +151,17 @@ def test_each_record_is_copied_once(door: KafkaGateway, tmp_path: Path, name: st
 
 
 def survive(directory: Path, copier: Copier, seed: int) -> None:
-    """Two gateways and a program, one of which is killed, again and again."""
+    """Three gateways and a program, one of which is killed, again and again. Each coordinates some ids."""
     draw, root, kills = ManualClock(seed=seed), directory / "root", copier.kills
-    settings: dict[str, object] = {"linger_ms": 1, "leader_timeout_ms": LEADER_TIMEOUT_MS}
+    settings: dict[str, object] = {
+        "linger_ms": 1,
+        "leader_timeout_ms": LEADER_TIMEOUT_MS,
+        "offsets_topic_num_partitions": 12,
+    }
     with ExitStack() as open_:
         gateways = [
             open_.enter_context(closing(KafkaGateway(root, settings, http_port=free_port())))
-            for _ in range(2)
+            for _ in range(3)
         ]
         bootstrap = ",".join(each.bootstrap for each in gateways)
         for topic in (SOURCE, TARGET):
@@ -166,8 +170,8 @@ def survive(directory: Path, copier: Copier, seed: int) -> None:
         for number in range(kills):
             sent(bootstrap, SOURCE, number * COUNT, COUNT)
             program.until(partial(has, bootstrap, TARGET, number * COUNT + 1), "it has copied some of them")
-            struck = int(draw.random() * 3)
-            victim = program if struck == 2 else gateways[struck]
+            struck = int(draw.random() * 4)
+            victim = program if struck == 3 else gateways[struck]
             victim.kill()
             victim.start()
         sent(bootstrap, SOURCE, kills * COUNT, COUNT)

@@ -102,7 +102,7 @@ def ended(name: str, before: ProducerValue | None, event: End) -> ProducerValue:
     if before is None:
         raise _unknown(name, event.producer_id)
     asked = event.producer_id, event.epoch
-    if asked == before.replaced and before.by_end:
+    if asked == before.replaced and before.by_end and event.moves_on:
         return _repeated(name, before, event)
     check(name, before, *asked)
     if event.was_open is False and event.commits and event.moves_on:
@@ -128,12 +128,14 @@ def ended(name: str, before: ProducerValue | None, event: End) -> ProducerValue:
 def fenced(
     before: ProducerValue, new_producer_id: int, at_ms: int, telling: tuple[str, ...]
 ) -> ProducerValue:
-    """The id after its open transaction took too long: it is aborted, and its producer fenced (KIP-98)."""
+    """The id after its open transaction took too long: it is aborted, and its producer fenced (KIP-98). A
+    client of transaction version 2 aborts it, too, and goes on.
+    """
     return msgspec.structs.replace(
         _moved_on(before, new_producer_id),
         number=before.number + 1,
         committed=False,
-        by_end=False,
+        by_end=True,
         telling=telling,
         sequences=(),
         changed_ms=at_ms,

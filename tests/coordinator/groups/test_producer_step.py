@@ -133,3 +133,15 @@ def test_a_transaction_that_takes_too_long_fences_its_client_which_may_begin_aga
     with pytest.raises(StaleProducerEpoch):
         ended("x", late, COMMIT)
     assert begun("x", late, replace(NEW, producer_id=7, epoch=0)) is late  # KIP-588
+
+
+@pytest.mark.parametrize("epoch", [0, EPOCH_MAX])
+def test_a_client_of_version_2_may_abort_what_took_too_long_and_go_on(epoch: int) -> None:
+    late = fenced(at(VALUE, epoch=epoch), 8, 30, ())
+    asked = replace(COMMIT, epoch=epoch, moves_on=True, was_open=False)
+    assert ended("x", late, replace(asked, commits=False)) is late
+    with pytest.raises(InvalidTransactionState, match="was aborted"):
+        ended("x", late, asked)
+    other = begun("x", late, NEW)
+    with pytest.raises((StaleProducerEpoch, UnknownProducer)):
+        ended("x", other, replace(asked, commits=False))
