@@ -92,6 +92,10 @@ class TopicDescription:
                     return True
         return False
 
+    def check_own(self) -> None:
+        """Raise MirroredTopic if a mirror makes its records."""
+        self._topic.check_own()
+
     def size_bytes(self, partition: int) -> int:
         """The bytes of the segments of a partition, as last known; blocking where nothing is. Raises
         CorruptLog.
@@ -156,18 +160,24 @@ def describe_topics(here: Gateway) -> list[TopicDescription]:
 
 
 async def topic_to_write(here: Gateway, name: str) -> Topic:
-    """A topic to which a client may write. Raises UnknownTopic, InvalidTopicName."""
+    """A topic to which a client may write. Raises UnknownTopic, InvalidTopicName, MirroredTopic."""
     known = here.cluster.cached_topic(name)
     if known is not None and not is_internal(name):
-        return known
+        return await _own(here, known)
     check_writable(name)
-    return await asyncio.to_thread(here.cluster.topic, name)
+    return await _own(here, await asyncio.to_thread(here.cluster.topic, name))
 
 
-def known_topic_to_write(here: Gateway, name: str) -> Topic:
+async def known_topic_to_write(here: Gateway, name: str) -> Topic:
     """A topic to which a client may write, as known after `know_names`. Raises as `topic_to_write`."""
     check_writable(name)
-    return _known(here, name)
+    return await _own(here, _known(here, name))
+
+
+async def _own(here: Gateway, topic: Topic) -> Topic:
+    if topic.mirror:
+        await asyncio.to_thread(here.cluster.check_own, topic)
+    return topic
 
 
 async def topic_to_read(here: Gateway, name: str) -> Topic:
@@ -245,14 +255,18 @@ async def current_topic(here: Gateway, topic: Topic, partitions: int, error: Lak
     return await asyncio.to_thread(here.cluster.current_topic, topic, partitions, error)
 
 
-def with_partition(here: Gateway, name: str, number: int, act: Callable[[Partition], Result]) -> Result:
-    """The result of `act` on a partition whose records a client may read and delete, with all commits up to
-    now; blocking (`Cluster.with_current_topic`).
+def with_partition(
+    here: Gateway, name: str, number: int, act: Callable[[Partition], Result], changes: bool = False
+) -> Result:
+    """The result of `act` on a partition whose records a client may read, with all commits up to now;
+    blocking (`Cluster.with_current_topic`). If `act` `changes` the log, it is not that of a mirror.
 
-    Raises UnknownTopic, UnknownPartition, InvalidTopicName, and the errors of `act`.
+    Raises UnknownTopic, UnknownPartition, InvalidTopicName, MirroredTopic, and the errors of `act`.
     """
 
     def act_on_partition(topic: Topic) -> Result:
+        if changes:
+            here.cluster.check_own(topic)
         partition = topic.partition(number)
         partition.refresh()
         return act(partition)

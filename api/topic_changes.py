@@ -83,8 +83,8 @@ def add_partitions(
 ) -> TopicDescription:
     """Grow a topic to `count` partitions; blocking. `check` is a door's own, of the number of new ones.
 
-    Raises AuthorizationFailed, UnknownTopic, InvalidTopicName, InvalidArgument, PartitionsMaxReached,
-    QuotaReached, and as `check`.
+    Raises AuthorizationFailed, UnknownTopic, InvalidTopicName, InvalidArgument, MirroredTopic,
+    PartitionsMaxReached, QuotaReached, and as `check`.
     """
     asked.check(Operation.ALTER, ResourceType.TOPIC, name)
     with asked.changing("CreatePartitions", ResourceType.TOPIC, name, partitions=count):
@@ -97,7 +97,9 @@ def add_partitions(
 def plan_growth(here: Gateway, name: str, count: int) -> int:
     """How many partitions `add_partitions` would make; blocking."""
     check_writable(name)
-    known = describe_topic(here, name).partition_count
+    topic = describe_topic(here, name)
+    topic.check_own()
+    known = topic.partition_count
     topic_admin.check_growth(name, known, count)
     _check_room(here, count - known)
     return count - known
@@ -106,12 +108,14 @@ def plan_growth(here: Gateway, name: str, count: int) -> int:
 def delete_topic(here: Gateway, asked: Caller, name: str, topic_id: str | None = None) -> None:
     """Delete a topic, with a `topic_id` only the one that has it; blocking.
 
-    Raises AuthorizationFailed, UnknownTopic, InvalidTopicName, QuotaReached.
+    Raises AuthorizationFailed, UnknownTopic, InvalidTopicName, MirroredTopic, QuotaReached.
     """
     asked.check(Operation.DELETE, ResourceType.TOPIC, name)
     with asked.changing("DeleteTopics", ResourceType.TOPIC, name):
         check_writable(name)
-        asked.charge_changes(describe_topic(here, name).partition_count)
+        topic = describe_topic(here, name)
+        topic.check_own()
+        asked.charge_changes(topic.partition_count)
         topic_admin.delete_topic(here.cluster, name, topic_id)
 
 

@@ -37,6 +37,7 @@ class Step(Protocol):
 class Job(NamedTuple):
     """`plan` gives the steps, from values alone; `run` does them, and gives an outcome for each.
 
+    One that `removes` records leaves topics alone that a mirror makes: their logs follow the source's.
     `rewritten` is the number of bytes that a step rewrites or copies. `preview` says what a step would do, if
     that takes a look at the store; None when it is nothing. `warnings` are sentences about what keeps it from
     its work, for the log. A job with `only_named` runs when it is named.
@@ -49,18 +50,33 @@ class Job(NamedTuple):
     preview: Callable[[Cluster, Any], str | None] = lambda _, step: str(step)
     warnings: Callable[[Sequence[PartitionState], int], Iterable[str]] = lambda _states, _now_ms: ()
     only_named: bool = False
+    removes: bool = False
+
+    def steps(self, states: Sequence[PartitionState], now_ms: int) -> Sequence[Step]:
+        """The steps for those of `states` that it may change."""
+        return self.plan(self.changeable(states), now_ms)
+
+    def changeable(self, states: Sequence[PartitionState]) -> Sequence[PartitionState]:
+        """Those of `states` that it may change."""
+        return [state for state in states if not state.mirrored] if self.removes else states
 
 
 # Deleted records need no rewrite, only segments of the same columns are merged, and merged ones move in fewer
 # files.
 JOBS = (
-    Job(retention.NAME, retention.plan, retention.run, warnings=retention.warnings),
-    Job(key_compaction.NAME, key_compaction.plan, key_compaction.run, lambda step: step.size_bytes),
+    Job(retention.NAME, retention.plan, retention.run, warnings=retention.warnings, removes=True),
+    Job(
+        key_compaction.NAME,
+        key_compaction.plan,
+        key_compaction.run,
+        lambda step: step.size_bytes,
+        removes=True,
+    ),
     Job(retype.NAME, retype.plan, retype.run, lambda step: step.size_bytes, only_named=True),
     Job(
         segment_compaction.NAME, segment_compaction.plan, segment_compaction.run, lambda step: step.size_bytes
     ),
-    Job(tiering.NAME, tiering.plan, tiering.run, lambda step: step.size_bytes),
+    Job(tiering.NAME, tiering.plan, tiering.run, lambda step: step.size_bytes, removes=True),
     Job(housekeeping.NAME, housekeeping.plan, housekeeping.run, preview=housekeeping.preview),
 )
 """In the order in which they run."""
@@ -113,7 +129,7 @@ class Maintenance:
             self._cluster.topic(topic)
         states, unreadable = look(self._cluster, change=False, topic=topic)
         for job in self._jobs:
-            steps = job.plan(states, self._cluster.clock.now_ms())
+            steps = job.steps(states, self._cluster.clock.now_ms())
             size = sum(map(job.rewritten, steps))
             engine = self._choose(size, 0).name if size else ""
             for step in steps:
@@ -154,9 +170,9 @@ class Maintenance:
             now_ms = self._cluster.clock.now_ms()
             states, unreadable = look(self._cluster, self._tidied)
             self._cluster.metadata_log.make_durable()  # its settings say what is to be deleted
-            steps = job.plan(states, now_ms)
+            steps = job.steps(states, now_ms)
             self._debt = worst_debt(states, now_ms)
-            for warning in job.warnings(states, now_ms):
+            for warning in job.warnings(job.changeable(states), now_ms):
                 _log.warning("%s", warning)
             used.append(self._engine(job, steps))
             done = [*_failed({*unreadable} - reported), *job.run(used[-1], self._cluster, steps)]

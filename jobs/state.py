@@ -40,7 +40,7 @@ class PartitionState:
     has one, with `remote_checkpointed`; `unreachable` says why that could not be read. `tidied_ms` is when
     this process last tidied up its directory (milliseconds since 1970). `folded` is the offset up to which
     the table over the topic has the partition, `remote_folded` the same of the one in the remote root.
-    `schemas` are those that the values of the topic name.
+    `schemas` are those that the values of the topic name. It is `mirrored` while a mirror makes its records.
     """
 
     topic: str
@@ -56,6 +56,7 @@ class PartitionState:
     folded: int = NOT_FOLDED
     remote_folded: int = NOT_FOLDED
     schemas: Schemas = NO_SCHEMAS
+    mirrored: bool = False
 
     @property
     def rewritable(self) -> tuple[Segment, ...]:
@@ -278,13 +279,14 @@ def _look(
     cluster: Cluster, topic: str, partition: int, tidied: Mapping[str, int]
 ) -> PartitionState | UnreadablePartition | None:
     schemas: Schemas = NO_SCHEMAS
+    mirrored = False
     try:
         if topic == CLUSTER_METADATA:
             log, config = cluster.metadata_log.partition, _COMPACTED
         else:
             found = cluster.topic(topic)
             log, config = found.partition(partition), found.config
-            schemas = found.schemas
+            schemas, mirrored = found.schemas, bool(found.mirror)
         log.refresh(wait=True)
         log.prune()
         table = log.table
@@ -303,6 +305,7 @@ def _look(
         checkpointed=checkpointed,
         tidied_ms=tidied.get(log.directory),
         schemas=schemas,
+        mirrored=mirrored,
     )
 
 

@@ -101,7 +101,10 @@ def get_topic(here: Here, asked: Asked, topic: TopicName) -> TopicView:
 
 
 @router.delete(
-    "/topics/{topic}", status_code=204, summary="Delete a topic", responses=error_responses(400, 404, 503)
+    "/topics/{topic}",
+    status_code=204,
+    summary="Delete a topic",
+    responses=error_responses(400, 404, 409, 503),
 )
 def delete_topic(here: Here, asked: Asked, topic: TopicName) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
@@ -155,7 +158,7 @@ def _offsets(found: PartitionReader, time_us: int | None) -> OffsetsAt | Offsets
 @router.delete(
     "/topics/{topic}/partitions/{partition}/records",
     summary="Delete records before an offset",
-    responses=error_responses(400, 404, 416, 503),
+    responses=error_responses(400, 404, 409, 416, 503),
 )
 def delete_records(
     here: Here,
@@ -166,7 +169,7 @@ def delete_records(
 ) -> LogStart:
     """Answers the new log start offset, which never moves back. This is Kafka's DeleteRecords."""
     with asked.changing("DeleteRecords", ResourceType.TOPIC, topic, partition=partition, before=before):
-        start = with_partition(here, topic, partition, lambda found: found.truncate(before))
+        start = with_partition(here, topic, partition, lambda found: found.truncate(before), changes=True)
     return LogStart(log_start_offset=start)
 
 

@@ -123,7 +123,7 @@ router = APIRouter(
     prefix="/v3/clusters/{cluster_id}/topics/{topic}", tags=["v3 produce"], route_class=StrictRoute
 )
 
-_ERRORS = error_responses(400, 404, 408, 413, 422, 429, 503)
+_ERRORS = error_responses(400, 404, 408, 409, 413, 422, 429, 503)
 
 
 class _Entries(NamedTuple):

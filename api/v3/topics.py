@@ -155,7 +155,7 @@ def get_topic(
 @router.patch(
     "/{topic}",
     summary="Add partitions",
-    responses=error_responses(400, 404, 422, 429, 503),
+    responses=error_responses(400, 404, 409, 422, 429, 503),
 )
 def add_partitions(
     here: Here,
@@ -174,7 +174,7 @@ def add_partitions(
     "/{topic}",
     status_code=204,
     summary="Delete a topic",
-    responses=error_responses(404, 503),
+    responses=error_responses(404, 409, 503),
 )
 def delete_topic(here: Here, asked: Asked, cluster: ClusterId, topic: TopicName) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
@@ -275,7 +275,7 @@ def get_config(
     "/{topic}/configs:alter",
     status_code=204,
     summary="Alter settings, all or none",
-    responses=error_responses(400, 404, 422, 503),
+    responses=error_responses(400, 404, 409, 422, 503),
 )
 def alter_configs(
     here: Here, asked: Asked, cluster: ClusterId, topic: TopicName, alterations: Alterations

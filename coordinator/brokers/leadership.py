@@ -142,10 +142,12 @@ class Leadership:
         return self._preferred_leader(topic, 0) == self._brokers.id
 
     def is_led(self, topic: Topic) -> bool:
-        """Whether a gateway on the list reports that it leads a partition of `topic`. May be asked in any
-        thread.
+        """Whether somebody appends to `topic`: a mirror, or a gateway on the list that reports that it leads
+        a partition. May be asked in any thread.
         """
-        return any(topic.name in broker.leads for broker in self._brokers.all().values())
+        return bool(topic.mirror) or any(
+            topic.name in broker.leads for broker in self._brokers.all().values()
+        )
 
     def led_here(self, topic: Topic, first: int) -> Iterator[int]:
         """The partitions of a topic that this gateway leads, or will on the next request: from `first` on,

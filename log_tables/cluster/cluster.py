@@ -127,20 +127,30 @@ class Cluster:
         """
         self.metadata_log.refresh(wait)
 
-    def claim(self, topic: Topic, partition: int, broker: int = 0) -> Partition:
-        """Claim a partition of `topic` for this process, which is the gateway `broker`; 0 is none.
+    def claim(self, topic: Topic, partition: int, broker: int = 0, mirror: str = "") -> Partition:
+        """Claim a partition of `topic` for this process, which is the gateway `broker`; 0 is none. Who copies
+        for a `mirror` names it.
 
         The metadata log is read after the claim: a deletion that it does not show yet makes a later claim,
-        which fences this one. Raises TopicDeleted when the topic was deleted.
+        which fences this one. Raises TopicDeleted when the topic was deleted, MirroredTopic when another one
+        makes its records: a claim would fence it.
         """
         log = topic.partition(partition)
+        self.check_own(topic, mirror)
         # Acknowledged records must not outlive the record that names their topic.
         self.metadata_log.make_durable()
         log.claim(self.url, broker)
         self.refresh(wait=True)
         if not self.is_live(topic):
             raise topic_deleted(topic.directory)
+        topic.check_own(mirror)
         return log
+
+    def check_own(self, topic: Topic, mirror: str = "") -> None:
+        """`Topic.check_own`, by the metadata log as it is now if the topic was a mirror's."""
+        if topic.mirror != mirror:
+            self.refresh()
+            topic.check_own(mirror)
 
     def is_live(self, topic: Topic) -> bool:
         """Whether `topic` is still the topic of its name, as last refreshed."""

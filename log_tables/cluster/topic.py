@@ -183,13 +183,20 @@ class Topic:
         with self._lock:
             return sorted(self._partitions.items())
 
-    def check_own(self) -> None:
-        """Raise MirroredTopic if its records are a mirror's: then nobody else changes it."""
-        if self.mirror:
+    def check_own(self, mirror: str = "") -> None:
+        """Raise MirroredTopic unless its records are its own, or those of `mirror`, if that is named: nobody
+        else changes it.
+        """
+        if self.mirror == mirror:
+            return
+        if not self.mirror:
             raise MirroredTopic(
-                f"the topic {self.name} is a copy that the mirror {self.mirror} makes, and read-only; write "
-                f"to its source, or run `lakelog mirror promote {self.mirror} --topic {self.name}` first"
+                f"the topic {self.name} is no longer a copy that the mirror {mirror} makes: it was promoted"
             )
+        raise MirroredTopic(
+            f"the topic {self.name} is a copy that the mirror {self.mirror} makes, and read-only; write to "
+            f"its source, or run `lakelog mirror promote {self.mirror} --topic {self.name}` first"
+        )
 
     def update(self, partition_count: int, config: TopicConfig, mirror: str = "") -> None:
         """Set what the metadata log says now."""

@@ -120,6 +120,7 @@ async def delete_records(
     facts: Sequence[ChangedValue] = ()
     refused = lacking(asked, Operation.DELETE, topic)
     try:
+        head.description.check_own()
         facts = _fewer(head, partition, before)
     except LakelogError as error:
         refused = refused or error.message
@@ -152,6 +153,11 @@ async def delete(request: Request, asked: Asked, topic: str) -> Response:
     if len(groups) > GROUPS_NAMED:
         named += f" and {len(groups) - GROUPS_NAMED} more"
     files_s = head.description.config.file_delete_delay_ms / 1000
+    refused = lacking(asked, Operation.DELETE, topic)
+    try:
+        head.description.check_own()
+    except LakelogError as error:
+        refused = refused or error.message
     change = Change(
         title=f"Delete the topic {topic}",
         method="DELETE",
@@ -167,7 +173,7 @@ async def delete(request: Request, asked: Asked, topic: str) -> Response:
         back=f"{head.path}/partitions",
         button=f"Delete {topic}",
         danger="The topic and its records are gone at once, for all who read them.",
-        refused=lacking(asked, Operation.DELETE, topic),
+        refused=refused,
     )
     return planned(request, asked, change)
 

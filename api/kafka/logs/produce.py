@@ -144,7 +144,7 @@ async def _topic_of(door: Door, client: Client, asked: TopicProduceData, by_id: 
         return unknown_id()
     try:
         client.caller.check(Operation.WRITE, ResourceType.TOPIC, name)
-        topic = known_topic_to_write(door.here, name)
+        topic = await known_topic_to_write(door.here, name)
         if any(not 0 <= part.index < topic.partition_count for part in asked.partition_data):
             topic = await refreshed_topic(door.here, topic)  # once for all of them
         return unknown_id() if by_id and topic.topic_id != asked.topic_id.hex() else topic

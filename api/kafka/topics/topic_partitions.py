@@ -165,7 +165,7 @@ def _deleted(
         with client.caller.changing(
             "DeleteRecords", ResourceType.TOPIC, topic, partition=number, before=before
         ):
-            start = with_partition(door.here, topic, number, delete)
+            start = with_partition(door.here, topic, number, delete, changes=True)
     except LakelogError as error:
         return _not_deleted(number, error_code(error))
     return DeleteRecordsPartitionResult(partition_index=number, low_watermark=start)

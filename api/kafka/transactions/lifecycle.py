@@ -113,7 +113,7 @@ async def add_partitions_to_txn(
 
 async def _partitions(door: Door, client: Client, asked: AddPartitionsToTxnTopic) -> set[TopicIdPartition]:
     client.caller.check(Operation.WRITE, ResourceType.TOPIC, asked.name)
-    topic = known_topic_to_write(door.here, asked.name)
+    topic = await known_topic_to_write(door.here, asked.name)
     if any(not 0 <= partition < topic.partition_count for partition in asked.partitions):
         topic = await refreshed_topic(door.here, topic)
     for partition in asked.partitions:

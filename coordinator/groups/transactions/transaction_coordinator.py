@@ -130,6 +130,7 @@ class TransactionCoordinator:
             return found
         event = self._event(member_id, request, (*_planned(request.parts), *request.staged))
         shard.check(group_id, event)
+        await self._check_own(event.staged)
         self._check_unused(shard.group(group_id), request.staged)
         with self._naming(request.staged):
             began = self._clock.boottime()
@@ -215,6 +216,13 @@ class TransactionCoordinator:
         return await asyncio.to_thread(
             staging.stage, store, self._clock, group_id, request.parts
         ), *request.staged
+
+    async def _check_own(self, staged: Iterable[StagedFile]) -> None:
+        """Raise MirroredTopic if records are for a topic that a mirror makes: they could not be applied."""
+        names = {run.topic for file in staged for run in file.runs}
+        for topic in filter(None, map(self._cluster.cached_topic, names)):
+            if topic.mirror:
+                await asyncio.to_thread(self._cluster.check_own, topic)
 
     @contextmanager
     def _naming(self, staged: Iterable[StagedFile]) -> Iterator[None]:

@@ -105,23 +105,35 @@ def check_creation(
 
 
 def alter_topic(
-    cluster: Cluster, name: str, configs: Mapping[str, str | None], *, internal: bool = False
+    cluster: Cluster,
+    name: str,
+    configs: Mapping[str, str | None],
+    *,
+    internal: bool = False,
+    mirror: str = "",
 ) -> Topic:
-    """Change settings; None resets one to its default. Only lakelog itself alters `internal` topics.
+    """Change settings; None resets one to its default. Only lakelog itself alters `internal` topics, and only
+    a `mirror` those that it makes.
 
-    Raises UnknownTopic, InvalidConfig.
+    Raises UnknownTopic, InvalidConfig, MirroredTopic.
     """
-    return change_config(cluster, name, partial(TopicConfig.altered, changes=configs), internal=internal)
+    change = partial(TopicConfig.altered, changes=configs)
+    return change_config(cluster, name, change, internal=internal, mirror=mirror)
 
 
 def change_config(
-    cluster: Cluster, name: str, change: Callable[[TopicConfig], TopicConfig], *, internal: bool = False
+    cluster: Cluster,
+    name: str,
+    change: Callable[[TopicConfig], TopicConfig],
+    *,
+    internal: bool = False,
+    mirror: str = "",
 ) -> Topic:
     """Give a topic the configuration that `change` makes of the one that it has, which may be called again.
 
     Raises as `alter_topic`.
     """
-    config = check_change(cluster, name, change, internal=internal)
+    config = check_change(cluster, name, change, internal=internal, mirror=mirror)
     topic = cluster.topic(name)
     make_remote_tables(cluster, topic.directory, range(topic.partition_count), config)
 
@@ -148,13 +160,19 @@ def check_alteration(cluster: Cluster, name: str, configs: Mapping[str, str | No
 
 
 def check_change(
-    cluster: Cluster, name: str, change: Callable[[TopicConfig], TopicConfig], *, internal: bool = False
+    cluster: Cluster,
+    name: str,
+    change: Callable[[TopicConfig], TopicConfig],
+    *,
+    internal: bool = False,
+    mirror: str = "",
 ) -> TopicConfig:
     """The configuration that a topic would have by `change`. Raises as `alter_topic`."""
     cluster.refresh()
     topic = cluster.topic(name)
     if not internal:
         check_writable(topic.name)
+    topic.check_own(mirror)
     config = change(topic.config)
     check_remote_root(cluster, config)
     if config.compacted:
@@ -177,11 +195,15 @@ def _alter_table(topic: Topic, number: int) -> None:
     partition.table.widen(topic.config.columns)
 
 
-def add_partitions(cluster: Cluster, name: str, count: int) -> Topic:
-    """Grow a topic to a total of `count` partitions. Raises UnknownTopic, InvalidArgument."""
+def add_partitions(cluster: Cluster, name: str, count: int, mirror: str = "") -> Topic:
+    """Grow a topic to a total of `count` partitions; only a `mirror` grows those that it makes.
+
+    Raises UnknownTopic, InvalidArgument, MirroredTopic.
+    """
     cluster.refresh()
     topic = cluster.topic(name)
     check_writable(name)
+    topic.check_own(mirror)
     _check_partitions(count)
     added = range(topic.partition_count, count)
     _create_tables(cluster, topic.directory, added, topic.config)
@@ -208,7 +230,7 @@ def check_growth(name: str, partitions: int, count: int) -> None:
 
 def delete_topic(cluster: Cluster, name: str, topic_id: str | None = None) -> None:
     """Delete a topic for good, with a `topic_id` only the one that has it; `sweep` removes its files later.
-    Raises UnknownTopic.
+    Raises UnknownTopic, MirroredTopic.
 
     On return every process finds it deleted. A deletion that another process left unfinished is finished,
     and counts as this one. Damaged partitions, which take no appends, are skipped.
@@ -231,6 +253,7 @@ def _record_deletion(cluster: Cluster, name: str, topic_id: str | None) -> Topic
     check_writable(name)
     if topic_id not in (None, topic.topic_id):
         raise UnknownTopic(f"topic {name!r} has another id; it was deleted and re-created")
+    topic.check_own()
 
     def record(known: TopicRecord | None) -> TopicRecord:
         live = _same(topic, known)
