@@ -1,4 +1,4 @@
-"""A topic that is a mirror's copy of another cluster's: its offsets have gaps in, between and behind commits."""
+"""A topic that is a mirror's copy of another cluster's: with gaps in, between and behind its commits."""
 
 from collections.abc import Mapping, Sequence
 
@@ -79,3 +79,15 @@ def _set(cluster: Cluster, name: str, mirrored: MirroredFrom | None) -> None:
         return replace(known, mirrored=mirrored)
 
     cluster.metadata_log.change_topic(name, record)
+
+
+def state_of(cluster: Cluster, name: str) -> tuple[object, ...]:
+    """What a topic is now: its record, and where the log of its first partition begins and ends and who leads
+    it.
+    """
+    cluster.refresh()
+    record = cluster.metadata_log.topic(name)
+    if record is None or not record.live:
+        return (record,)
+    snapshot = cluster.topic(name).partition(0).refresh()
+    return record, snapshot.log_start, snapshot.high_watermark, snapshot.leader_epoch

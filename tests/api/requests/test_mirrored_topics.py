@@ -19,12 +19,10 @@ from log_tables.errors import MirroredTopic
 from log_tables.store.store import open_store
 from tests.kit.every_route import Request, requests_of, routes
 from tests.kit.gateway import RunningGateway, running_gateway
-from tests.kit.mirrored import END, MIRROR, mirrored_topic, promote
+from tests.kit.mirrored import END, MIRROR, mirrored_topic, promote, state_of
 
 COPY = "copy"
 INSTANCE = "/consumers/g/instances/i"
-
-State = tuple[object, ...]
 
 
 @pytest.fixture(scope="module")
@@ -72,28 +70,19 @@ class World:
         content = request.content(name)
         return self.client.request(request.method, request.url(name), content=content, headers=headers)
 
-    def state(self, name: str) -> State:
-        """What is known of a topic, and the version of its table."""
-        self.cluster.refresh()
-        record = self.cluster.metadata_log.topic(name)
-        if record is None or not record.live:
-            return (record,)
-        snapshot = self.cluster.topic(name).partition(0).refresh()
-        return record, snapshot.log_start, snapshot.high_watermark, snapshot.leader_epoch
-
 
 def test_what_changes_a_topic_is_refused_and_nothing_else(world: World, app: FastAPI) -> None:
-    before, refused, served = world.state(COPY), set(), 0
+    before, refused, served = state_of(world.cluster, COPY), set(), 0
     for method, route in routes(app):
         for request in requests_of(app, method, route, world.gateway.cluster.rsplit("/", 1)[1]):
             if request.place == "topic_name":
                 continue  # it is the name of a new one
             topic = world.new_topic()
-            known = world.state(topic)
+            known = state_of(world.cluster, topic)
             control = world.send(request, topic)
             answer = world.send(request, COPY)
             shown = f"{request}: {answer.status_code} {answer.text}; of its own {control.text}"
-            if world.state(topic) != known:
+            if state_of(world.cluster, topic) != known:
                 assert (answer.status_code, answer.json()["error_code"]) == (409, 409), shown
                 assert f"the mirror {MIRROR} makes, and read-only" in answer.json()["message"], shown
                 refused.add(f"{method} {route}")
@@ -101,7 +90,7 @@ def test_what_changes_a_topic_is_refused_and_nothing_else(world: World, app: Fas
                 refuses_both = not (control.is_success or answer.is_success)  # there are no schemas
                 assert refuses_both or answer.status_code == control.status_code, shown
                 served += control.is_success
-    assert world.state(COPY) == before
+    assert state_of(world.cluster, COPY) == before
     assert len(refused) >= 12, refused
     assert served > 30
 
