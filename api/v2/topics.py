@@ -16,6 +16,7 @@ from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from api.scalars import microseconds
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.errors import InvalidArgument
 from log_tables.partition.reader import PartitionReader
 
 router = APIRouter(tags=["v2 topics"], default_response_class=V2Response, route_class=StrictRoute)
@@ -58,8 +59,8 @@ class Offsets(BaseModel):
 
 class OffsetsAt(Offsets):
     offset: int | None = Field(
-        description="The earliest offset whose timestamp is at or after the requested one; null if there is "
-        "none."
+        description="The earliest offset whose timestamp is at or after the requested one, null if there is "
+        "none; or where the newest records begin."
     )
 
 
@@ -129,7 +130,7 @@ def get_partition(here: Here, topic: TopicName, partition: PartitionId) -> Parti
 
 @router.get(
     "/topics/{topic}/partitions/{partition}/offsets",
-    summary="Get the first and the next offset, or look up a time",
+    summary="Get the first and the next offset, or look up a time or the newest records",
     responses=error_responses(400, 404, 503),
 )
 def get_offsets(
@@ -140,19 +141,23 @@ def get_offsets(
         str | None,
         Query(description="Milliseconds since 1970 UTC, or ISO 8601 (UTC if it names no zone)."),
     ] = None,
+    newest: Annotated[int | None, Query(ge=0, description="How many of the newest records.")] = None,
 ) -> OffsetsAt | Offsets:
     """With `timestamp` the answer has `offset` as well: the earliest at or after that time, null if there is
-    none.
+    none. With `newest` it is the offset from which on there are so many records, or all.
     """
+    if timestamp is not None and newest is not None:
+        raise InvalidArgument("timestamp and newest both say which offset is wanted; use one of them")
     time_us = None if timestamp is None else microseconds(timestamp)
-    return with_partition(here, topic, partition, lambda found: _offsets(found, time_us))
+    return with_partition(here, topic, partition, lambda found: _offsets(found, time_us, newest))
 
 
-def _offsets(found: PartitionReader, time_us: int | None) -> OffsetsAt | Offsets:
+def _offsets(found: PartitionReader, time_us: int | None, newest: int | None) -> OffsetsAt | Offsets:
     start, end = found.log_start, found.high_watermark
-    if time_us is None:
+    if time_us is None and newest is None:
         return Offsets(beginning_offset=start, end_offset=end)
-    return OffsetsAt(beginning_offset=start, end_offset=end, offset=found.position(time_us))
+    offset = found.newest(newest)[0] if newest is not None else found.position(time_us or 0)
+    return OffsetsAt(beginning_offset=start, end_offset=end, offset=offset)
 
 
 @router.delete(

@@ -209,9 +209,14 @@ class Calls:
         found = yield from self.topic(topic)
         return len(found["partitions"])
 
-    def offsets(self, topic: str, partition: int, timestamp_ms: int | None = None) -> Call[Offsets]:
-        """First and next offset; with `timestamp_ms` also the earliest offset of that time or later."""
-        query = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+    def offsets(
+        self, topic: str, partition: int, timestamp_ms: int | None = None, *, newest: int | None = None
+    ) -> Call[Offsets]:
+        """First and next offset; with `timestamp_ms` also the earliest offset of that time or later, with
+        `newest` that from which on there are so many records, or all.
+        """
+        asked = {"timestamp": timestamp_ms, "newest": newest}
+        query = {name: value for name, value in asked.items() if value is not None}
         found = yield from self._json("GET", _partition(topic, partition, "offsets"), params=query)
         return Offsets(found["beginning_offset"], found["end_offset"], found.get("offset"))
 

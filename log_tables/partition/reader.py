@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from log_tables.clock import Clock
@@ -284,6 +285,33 @@ class PartitionReader:
             segments=(segment,),
         )
         return self.read(plan, (OFFSET, TIMESTAMP))
+
+    def newest(self, count: int) -> tuple[int, int]:
+        """The offset from which on the log has its newest `count` records, or all if these are fewer; and how
+        many they are. In a segment with gaps its offsets are read. Raises as `position`.
+        """
+        here = self.snapshot
+        if sum(segment.records for segment in here.segments) < count:
+            here = self._log_from(here, here.log_start)
+        start, left = here.high_watermark, count
+        for segment in reversed(here.segments):
+            if left <= 0 or segment.last_offset < here.log_start:
+                break
+            start, taken = self._newest_of(here, segment, left)
+            left -= taken
+        return start, count - left
+
+    def _newest_of(self, here: Snapshot, segment: Segment, count: int) -> tuple[int, int]:
+        """Where the newest `count` records of `segment` that are not deleted begin, and how many they are."""
+        first = max(segment.base_offset, here.log_start)
+        if first == segment.base_offset and segment.records <= count:
+            return first, segment.records
+        if segment.dense:
+            taken = min(count, segment.last_offset + 1 - first)
+            return segment.last_offset + 1 - taken, taken
+        offsets = np.concatenate([int64s(batch.column(OFFSET)) for batch in self._times(here, segment)])
+        taken = min(count, len(offsets))
+        return int(offsets[-taken]), taken
 
     def timestamp_at(self, offset: int) -> int | None:
         """The time in microseconds of the first record at or after `offset`; None without one.

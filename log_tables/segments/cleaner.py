@@ -29,7 +29,8 @@ _FOR_EVER_MS = 2**63 - 1
 class Cleaning:
     """The parameters of one cleaning of a partition, the same for all its segments.
 
-    `log_start` is the first offset of the log, `last_offset` its last; times are milliseconds since 1970.
+    `log_start` is the first offset of the log, `last_offset` that of its last record; times are milliseconds
+    since 1970.
     """
 
     log_start: int
@@ -42,7 +43,9 @@ class Cleaning:
         """A cleaning of `snapshot`, begun at `now_ms`."""
         step = max(1, delete_retention_ms // DELETE_HORIZON_STEPS)
         horizon_ms = -(-(now_ms + delete_retention_ms) // step) * step
-        return cls(snapshot.log_start, snapshot.high_watermark - 1, now_ms, min(horizon_ms, _FOR_EVER_MS))
+        # Behind a copy of another log there may be a gap.
+        last = snapshot.segments[-1].last_offset if snapshot.segments else snapshot.high_watermark - 1
+        return cls(snapshot.log_start, last, now_ms, min(horizon_ms, _FOR_EVER_MS))
 
 
 def cleanable(snapshot: Snapshot, now_ms: int, min_compaction_lag_ms: int = 0) -> tuple[Segment, ...]:

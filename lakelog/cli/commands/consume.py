@@ -22,6 +22,7 @@ from log_tables.topic_partition import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lakelog.client.calls import Offsets
     from lakelog.client.client import Client
     from lakelog.client.consumer.consumer import Consumer
     from log_tables.record import Record
@@ -249,6 +250,8 @@ def _positions(
 
 def _start(client: "Client", topic: str, partition: int, start: str) -> int:
     """The offset that `start` means. Raises InvalidArgument."""
+    if start.startswith("-") and start[1:].isdecimal():
+        return _found(client.offsets(topic, partition, newest=int(start[1:])))
     offsets = client.offsets(topic, partition)
     if start == "earliest":
         return offsets.beginning
@@ -256,16 +259,18 @@ def _start(client: "Client", topic: str, partition: int, start: str) -> int:
         return offsets.end
     if start.isdecimal():
         return int(start)
-    if start.startswith("-") and start[1:].isdecimal():
-        return max(offsets.beginning, offsets.end - int(start[1:]))
     try:
         milliseconds = iso_ms(start)
     except ValueError:
         raise InvalidArgument(
             f"--from {start!r} is not earliest, latest, an offset, -N or an ISO-8601 time; use one of them"
         ) from None
-    found = client.offsets(topic, partition, milliseconds)
-    return found.end if found.at is None else found.at
+    return _found(client.offsets(topic, partition, milliseconds))
+
+
+def _found(offsets: "Offsets") -> int:
+    """The offset that was looked for; where there is none the end."""
+    return offsets.end if offsets.at is None else offsets.at
 
 
 def _read(

@@ -320,9 +320,9 @@ def _sample(client: "Client", name: str, records: int) -> Iterator[bytes | None]
     partitions = client.partition_count(name)
     each = -(-records // partitions)
     for partition in range(partitions):
-        ends = client.offsets(name, partition)
         left = each
-        for table in client.read_tables(name, partition, max(ends.beginning, ends.end - each)):
+        found = client.offsets(name, partition, newest=each)
+        for table in client.read_tables(name, partition, found.end if found.at is None else found.at):
             values = table.column(VALUE).to_pylist()[:left]
             yield from values
             left -= len(values)

@@ -101,9 +101,9 @@ def inferred_schema(
     left = sample_records
     by_length = sorted(partitions, key=lambda p: p.high_watermark - p.log_start)
     for others, partition in zip(reversed(range(len(partitions))), by_length, strict=True):
-        start = max(partition.log_start, partition.high_watermark - -(-left // (others + 1)))
+        start, count = partition.newest(-(-left // (others + 1)))
         wanted.append((partition, start))
-        left -= partition.high_watermark - start
+        left -= count
 
     def values(chosen: tuple[PartitionReader, int]) -> list[pa.Array]:
         partition, start = chosen
