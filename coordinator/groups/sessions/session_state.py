@@ -327,8 +327,8 @@ class SessionState(Generic[AnyLog]):
                 continue  # records were deleted just now: the next poll goes by auto.offset.reset
             if plan.segments:
                 plans.append((at, plan))
-            else:
-                position.offset = plan.end
+            else:  # a gap up to the end of the log: there is nothing to give before it
+                position.offset = self._given[at] = plan.end
         return plans
 
     def _has_records(self, at: TopicPartition, position: Position[AnyLog], member: Member) -> bool:
