@@ -1,6 +1,6 @@
 """A topic that is a mirror's copy of another cluster's: with gaps in, between and behind its commits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -58,12 +58,21 @@ def mirrored_topic(
     return topic
 
 
-def copy(cluster: Cluster, topic: Topic, partition: int, offsets: Sequence[int], end: int) -> None:
-    """Copy `offsets` of the source, which was read up to `end`, as the process of `cluster`."""
+def copy(
+    cluster: Cluster,
+    topic: Topic,
+    partition: int,
+    offsets: Sequence[int],
+    end: int,
+    at: Callable[[int], Record] = source,
+) -> None:
+    """Copy `offsets` of the source, which was read up to `end`, as the process of `cluster`. The record `at`
+    each is that of `source`.
+    """
     log = topic.partition(partition)
     if not log.leading:
         cluster.claim(topic, partition, mirror=MIRROR)
-    batch = input_batch([source(offset) for offset in offsets], 0)
+    batch = input_batch([at(offset) for offset in offsets], 0)
     log.mirror(with_offsets([batch], np.array(offsets, np.int64)), end)
 
 

@@ -98,7 +98,7 @@ def test_each_api_that_changes_a_topic_is_refused(
 ) -> None:
     changed = set()
     for number, (name, theirs, version) in enumerate(requests(topic)):
-        own = kafka.create_topic(f"own-{number}", **{"retention.ms": "1000000"})
+        own = kafka.create_topic(f"own-{number}", 1, **{"retention.ms": "1000000"})
         assert kafka.running.produce(own, "x", "y", partition=0).is_success
         [mine] = [each for what, each, _ in requests(own) if what == name]
         known = state_of(cluster, own)
