@@ -16,6 +16,7 @@ from log_tables.partition.partition import Partition
 from log_tables.record import Record
 from log_tables.root.copy import copy_root
 from log_tables.root.fsck import check
+from log_tables.segments.rewrite import compact_by_key
 from log_tables.store.store import open_store
 from tests.kit.engines import always, in_process
 from tests.kit.maintenance import run
@@ -45,10 +46,10 @@ MORE = (22, 25, 28, 31, 34, 37)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, clock: ManualClock) -> Iterator[Cluster]:
     """A root after whose tests fsck finds nothing."""
-    made = Cluster.open(open_store(tmp_path / "here"), ManualClock())
-    made.clock.advance(2 * 10**12)  # all that a mirror copies here is old
+    made = Cluster.open(open_store(tmp_path / "here"), clock)
+    clock.advance(2 * 10**12)  # all that a mirror copies here is old
     set_remote_root(made, tmp_path / "away")
     yield made
     assert check(open_store(tmp_path / "here"), deep=True).problems == []
@@ -74,10 +75,12 @@ def done(outcomes: Sequence[JobOutcome]) -> set[str]:
     return {outcome.job for outcome in outcomes if outcome.topic == "t"}
 
 
-def test_while_it_is_mirrored_its_segments_are_merged_and_no_record_goes(cluster: Cluster) -> None:
+def test_while_it_is_mirrored_segments_are_merged_and_no_record_goes(
+    clock: ManualClock, cluster: Cluster
+) -> None:
     more = [([offset], offset + 2) for offset in MORE]
     mirrored_topic(cluster, "t", configs=DUE, commits=(*COMMITS, *more))
-    cluster.clock.advance(1_000)
+    clock.advance(1_000)
     assert planned(cluster) == {"segment_compaction"}
     assert done(run(another(cluster))) >= {"segment_compaction"}
     (merged,) = another(cluster).topic("t").partition(0).snapshot.segments
@@ -89,9 +92,9 @@ def test_while_it_is_mirrored_its_segments_are_merged_and_no_record_goes(cluster
     assert offsets(cluster) == folded(cluster) == [*OFFSETS, *MORE, 52]
 
 
-def test_while_it_is_mirrored_nothing_moves_to_the_remote_root(cluster: Cluster) -> None:
+def test_while_it_is_mirrored_nothing_moves_to_the_remote_root(clock: ManualClock, cluster: Cluster) -> None:
     mirrored_topic(cluster, "t", configs=FAR)
-    cluster.clock.advance(1_000)
+    clock.advance(1_000)
     assert planned(cluster) == set()
     assert done(run(another(cluster))).isdisjoint(REMOVING)
     promote(cluster, "t")
@@ -104,27 +107,27 @@ def planned(cluster: Cluster) -> set[str]:
     return {job for job, _, _, _ in previews} - {"housekeeping"}
 
 
-def promoted(cluster: Cluster, configs: Mapping[str, str]) -> Partition:
+def promoted(clock: ManualClock, cluster: Cluster, configs: Mapping[str, str]) -> Partition:
     """The partition, which this process leads for itself."""
     mirrored_topic(cluster, "t", configs=configs)
     topic = promote(cluster, "t")
-    cluster.clock.advance(1_000)
+    clock.advance(1_000)
     return cluster.claim(topic, 0)
 
 
-def test_retention_removes_it_once_it_is_promoted(cluster: Cluster) -> None:
-    partition = promoted(cluster, {"retention.ms": "1"})
+def test_retention_removes_it_once_it_is_promoted(clock: ManualClock, cluster: Cluster) -> None:
+    partition = promoted(clock, cluster, {"retention.ms": "1"})
     assert append(partition, b"new", at_us=cluster.clock.now_us()) == END
     assert "retention" in done(run(another(cluster)))
     assert offsets(cluster) == [END]
-    cluster.clock.advance(1_000)
+    clock.advance(1_000)
     assert "retention" in done(run(another(cluster)))
     assert offsets(cluster) == []
     assert another(cluster).topic("t").partition(0).log_start == END + 1
 
 
-def test_a_log_that_ends_with_a_gap_is_emptied_and_goes_on_behind_it(cluster: Cluster) -> None:
-    partition = promoted(cluster, {"retention.ms": "1"})
+def test_a_log_that_ends_with_a_gap_is_emptied(clock: ManualClock, cluster: Cluster) -> None:
+    partition = promoted(clock, cluster, {"retention.ms": "1"})
     assert "retention" in done(run(another(cluster)))
     now = another(cluster).topic("t").partition(0)
     assert (now.log_start, now.high_watermark, held(now)) == (16, END, {})
@@ -132,23 +135,24 @@ def test_a_log_that_ends_with_a_gap_is_emptied_and_goes_on_behind_it(cluster: Cl
     assert offsets(cluster) == [END]
 
 
-def test_a_tombstone_before_the_gap_stays_when_it_is_compacted(cluster: Cluster) -> None:
+def test_a_tombstone_before_the_gap_stays_when_it_is_compacted(clock: ManualClock, cluster: Cluster) -> None:
     """New records are timed after the last one of the log."""
     topic = mirrored_topic(cluster, "t", configs=COMPACTED)
     copy(cluster, topic, 0, [25], 30, lambda _: Record(None, b"gone", timestamp_us=at_us(25)))
     promote(cluster, "t")
-    for _ in range(3):
-        cluster.clock.advance(1_000)
-        done(run(another(cluster)))
+    clock.advance(1_000)
+    assert "key_compaction" in done(run(another(cluster)))
     now = another(cluster).topic("t").partition(0)
-    assert now.snapshot.cleaned == 26
-    assert [*held(now)] == [8, 13, 15, 25]
+    assert (now.snapshot.cleaned, [*held(now)]) == (26, [8, 13, 15, 25])
+    clock.advance(1_000)  # another cleaning meets it again
+    assert compact_by_key(now.table, "zstd", delete_retention_ms=0)
+    assert offsets(cluster) == [8, 13, 15, 25]
     append(cluster.claim(cluster.topic("t"), 0), b"ours")
     assert offsets(cluster)[-1] == 30
 
 
-def test_it_moves_to_the_remote_root_once_it_is_promoted(cluster: Cluster) -> None:
-    partition = promoted(cluster, FAR)
+def test_it_moves_to_the_remote_root_once_it_is_promoted(clock: ManualClock, cluster: Cluster) -> None:
+    partition = promoted(clock, cluster, FAR)
     append(partition, b"new")
     assert "tiering" in done(run(another(cluster)))
     now = another(cluster).topic("t").partition(0)
