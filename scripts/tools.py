@@ -35,11 +35,12 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 JARS = {
     "kafka": ROOT / "scripts" / "kafka-jars.txt",
+    "kafka-broker": ROOT / "scripts" / "kafka-broker-jars.txt",
     "kafka-streams": ROOT / "scripts" / "kafka-streams-jars.txt",
     "spark-kafka": ROOT / "scripts" / "spark-kafka-jars.txt",
 }
-"""The jars of each directory: those of Kafka's tools, Kafka Streams beside them, and those of Spark's own
-source and sink of Kafka."""
+"""The jars of each directory: those of Kafka's tools, a broker's and Kafka Streams' beside them, and those
+of Spark's own source and sink of Kafka."""
 
 GO_CLIENTS = ROOT / "tests" / "kit" / "clients"
 

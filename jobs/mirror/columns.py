@@ -1,0 +1,56 @@
+"""Messages of librdkafka as columns of records, at their own offsets."""
+
+from collections.abc import Sequence
+from operator import itemgetter
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+from log_tables.errors import InvalidRecord
+from log_tables.limits import TIMESTAMP_BOUNDS, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.record import (
+    INPUT_SCHEMA,
+    RECORD_SCHEMA,
+    binary_array,
+    checked_timestamps,
+    headers_array,
+    with_offsets,
+)
+
+NO_RECORDS = pa.RecordBatch.from_pylist([], RECORD_SCHEMA)
+
+_OVERHEAD = 64
+"""What a record costs beside its key and value, in bytes, about."""
+
+
+def size_of(messages: Sequence[Message]) -> int:
+    """About how many bytes they are in memory."""
+    keys = sum(len(key) for key in map(Message.key, messages) if key)
+    return sum(map(len, messages)) + keys + _OVERHEAD * len(messages)
+
+
+def records_of(messages: Sequence[Message]) -> pa.RecordBatch:
+    """`messages` of one partition as RECORD_SCHEMA.
+
+    Raises InvalidRecord for a time that no table can hold, and a name of a header that is no text.
+    """
+    if not messages:
+        return NO_RECORDS
+    count = len(messages)
+    offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
+    times_ms = np.fromiter(map(itemgetter(1), map(Message.timestamp, messages)), np.int64, count)
+    outside = (times_ms < -(-TIMESTAMP_MIN_US // 1000)) | (times_ms > TIMESTAMP_MAX_US // 1000)
+    if outside.any():
+        at = int(np.argmax(outside))
+        raise InvalidRecord(
+            f"the record at offset {int(offsets[at])} has the time {int(times_ms[at])} ms, which is outside "
+            f"{TIMESTAMP_BOUNDS}: no table can hold it"
+        )
+    columns = [
+        checked_timestamps(times_ms * 1000),
+        binary_array([*map(Message.key, messages)]),
+        binary_array([*map(Message.value, messages)]),
+        headers_array([each or () for each in map(Message.headers, messages)]),
+    ]
+    return with_offsets([pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)], offsets)

@@ -1,0 +1,222 @@
+"""The Kafka cluster that is copied: what its brokers say of its topics, and one consumer of their records."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+    Uuid,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, Unreachable
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+ASKED_S = 10.0
+"""How long a broker may take to answer."""
+
+_QUEUED_KIB = 64 * 1024
+"""What librdkafka reads ahead, over all partitions."""
+
+_OURS = {
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+}
+"""On these a copy stands, so the file cannot change them."""
+
+_FORBIDDEN = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+}
+
+INTERNAL = "__"
+"""How the names of Kafka's own topics begin."""
+
+_TopicNumber = tuple[str, int]
+
+
+class Range(NamedTuple):
+    """The offsets of a partition: of its first record, and behind its last stable one."""
+
+    start: int
+    end: int
+
+
+class Source:
+    """A Kafka cluster. Thread-safe but for `consumer`; blocking.
+
+    Methods raise Unreachable where no broker answers, AuthorizationFailed where it forbids.
+    """
+
+    def __init__(self, bootstrap: str, config: str = "", group: str = "lakelog-mirror") -> None:
+        """`bootstrap` has `host:port,…`, the file `config` librdkafka's settings. Raises InvalidArgument."""
+        self.bootstrap = bootstrap
+        self._config = {"group.id": group, **properties(config)} if config else {"group.id": group}
+        told = {name: value for name, value in self._config.items() if name != "group.id"}
+        self._admin = _made(AdminClient, {**told, **self._common()}, config)
+        self._file = config
+
+    def _common(self) -> dict[str, Any]:
+        return {"bootstrap.servers": self.bootstrap, "client.id": "lakelog-mirror", "logger": _log}
+
+    def consumer(self) -> Consumer:
+        """A consumer that is told where it reads, and remembers nothing. Its caller closes it."""
+        bounds = {"queued.max.messages.kbytes": _QUEUED_KIB, "max.poll.interval.ms": 86_400_000}
+        config = {**bounds, **self._config, **self._common(), **_OURS, "error_cb": _note}
+        return _made(Consumer, config, self._file)
+
+    def cluster_id(self) -> str:
+        """What the cluster calls itself; "" from brokers that do not say."""
+        return self._asked(lambda: self._admin.describe_cluster(request_timeout=ASKED_S).result()).cluster_id or ""
+
+    def topics(self) -> dict[str, int]:
+        """How many partitions each topic has that clients may see; without Kafka's own."""
+        found = self._asked(lambda: self._admin.list_topics(timeout=ASKED_S)).topics
+        return {
+            name: len(topic.partitions)
+            for name, topic in found.items()
+            if topic.error is None and not name.startswith(INTERNAL)
+        }
+
+    def ids(self, names: Iterable[str]) -> dict[str, str]:
+        """The ids of topics, 32 hexadecimal digits, "" where a broker is too old to have them; without those
+        that are not there, or that this client may not see.
+        """
+        wanted = [*names]
+        if not wanted:
+            return {}
+        asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=ASKED_S)
+        found = {}
+        for name, future in asked.items():
+            try:
+                found[name] = _hex(self._asked(future.result).topic_id)
+            except UnknownAtSource:
+                continue
+        return found
+
+    def settings(self, name: str) -> dict[str, str]:
+        """The settings of a topic, those of the broker where it has none of its own."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        (asked,) = self._admin.describe_configs([resource], request_timeout=ASKED_S).values()
+        entries = self._asked(asked.result)
+        return {key: entry.value for key, entry in entries.items() if entry.value is not None}
+
+    def ranges(self, partitions: Sequence[_TopicNumber]) -> dict[_TopicNumber, Range]:
+        """The offsets of partitions; without those that are not there, or have no leader."""
+        starts = self._offsets(partitions, OffsetSpec.earliest())
+        ends = self._offsets(partitions, OffsetSpec.latest())
+        return {each: Range(starts[each], ends[each]) for each in partitions if each in starts and each in ends}
+
+    def _offsets(self, partitions: Sequence[_TopicNumber], spec: OffsetSpec) -> dict[_TopicNumber, int]:
+        if not partitions:
+            return {}
+        asked = self._admin.list_offsets(
+            {TopicPartition(*each): spec for each in partitions},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=ASKED_S,
+        )
+        found = {}
+        for at, future in asked.items():
+            try:
+                found[at.topic, at.partition] = self._asked(future.result).offset
+            except (UnknownAtSource, NotNow):
+                continue
+        return found
+
+    def _asked(self, ask: Callable[[], _Result]) -> _Result:
+        try:
+            return ask()
+        except KafkaException as error:
+            raise error_of(error.args[0], self.bootstrap) from None
+
+
+class UnknownAtSource(LakelogError):
+    """The source has no such topic or partition."""
+
+
+class NotNow(Unreachable):
+    """The partition has no leader, or is moving."""
+
+
+_UNKNOWN = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_ID,
+}
+_MOVING = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
+
+
+def error_of(error: KafkaError, bootstrap: str) -> LakelogError:
+    """What librdkafka's error means to a copy."""
+    said = error.str()
+    if error.code() in _UNKNOWN:
+        return UnknownAtSource(f"the source at {bootstrap} says: {said}")
+    if error.code() in _MOVING:
+        return NotNow(f"the source at {bootstrap} says: {said}; it is asked again")
+    if error.code() in _FORBIDDEN:
+        return AuthorizationFailed(
+            f"the source at {bootstrap} says: {said}; check the credential in the file of --config, and what "
+            "it may do there"
+        )
+    return Unreachable(f"the source at {bootstrap} does not answer: {said}; check its address")
+
+
+def properties(file: str) -> dict[str, str]:
+    """The settings in a file of `name=value` lines, of which `#` begins a comment. Raises InvalidArgument."""
+    try:
+        lines = Path(file).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"the file {file} of --config cannot be read ({error}); correct it") from None
+    found = {}
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith(("#", "!")):
+            continue
+        name, separator, value = (part.strip() for part in line.partition("="))
+        if not separator:
+            raise InvalidArgument(f"line {number} of {file} is not name=value; write it so")
+        if name in _OURS or name == "bootstrap.servers":
+            raise InvalidArgument(f"{file} sets {name}, which the mirror sets itself; remove line {number}")
+        found[name] = value
+    return found
+
+
+def _made(kind: Callable[[dict[str, Any]], _Result], config: Mapping[str, Any], file: str) -> _Result:
+    try:
+        return kind({**config})
+    except (KafkaException, ValueError, TypeError) as error:
+        said = error.args[0].str() if isinstance(error, KafkaException) else error
+        raise InvalidArgument(
+            f"librdkafka refuses the settings of {file or 'the source'}: {said}; its CONFIGURATION.md has them"
+        ) from None
+
+
+def _note(error: KafkaError) -> None:
+    _log.warning("the source: %s", error.str())
+
+
+def _hex(topic_id: Uuid) -> str:
+    mask = 2**64 - 1
+    high, low = topic_id.get_most_significant_bits() & mask, topic_id.get_least_significant_bits() & mask
+    return f"{high:016x}{low:016x}" if high or low else ""
+
+
+__all__ = ["ASKED_S", "Message", "NotNow", "Range", "Source", "UnknownAtSource", "error_of", "properties"]

@@ -1,0 +1,98 @@
+"""A broker of Apache Kafka itself, as the source of what is copied."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lakelog.spark.java import java_home
+from tests.kit.kafka_programs import kafka_tool
+from tests.kit.programs import Program, java_class_path
+from tests.kit.support import WAIT_S, free_port, wait_until
+
+class Broker:
+    """One broker, which is its own controller, at `bootstrap`, also after it was started again."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        class_path = java_class_path("kafka", "kafka-broker")
+        directory.mkdir(parents=True, exist_ok=True)
+        port, controller = free_port(), free_port()
+        self.bootstrap = f"127.0.0.1:{port}"
+        file = directory / "server.properties"
+        alone = dict.fromkeys(
+            (
+                "offsets.topic.replication.factor",
+                "transaction.state.log.replication.factor",
+                "transaction.state.log.min.isr",
+                "share.coordinator.state.topic.replication.factor",
+                "share.coordinator.state.topic.min.isr",
+                "offsets.topic.num.partitions",
+                "transaction.state.log.num.partitions",
+            ),
+            1,
+        )
+        config = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": directory / "data",
+            "auto.create.topics.enable": "false",
+            "group.initial.rebalance.delay.ms": 0,
+            **alone,
+            **settings,
+        }
+        file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        kafka_tool("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(file))
+        java = str(java_home() / "bin" / "java")
+        options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
+        command = [java, *options, "-cp", class_path, "kafka.Kafka", str(file)]
+        self.program = Program(command, directory)
+        self.await_ready()
+
+    def await_ready(self) -> None:
+        """Wait until it answers."""
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        self.program.until(self._answers, "the broker answers")
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    def create_topic(self, name: str, partitions: int = 1, **config: Any) -> None:
+        """Make a topic; `_` stands for `.` in the names of its settings."""
+        named = {key.replace("_", "."): str(value) for key, value in config.items()}
+        new = NewTopic(name, partitions, 1, config=named)
+        self.admin.create_topics([new])[name].result(WAIT_S)
+        wait_until(lambda: self._partitions(name) == partitions, f"{name} has {partitions} partitions")
+
+    def _partitions(self, name: str) -> int:
+        found = self.admin.list_topics(name, timeout=WAIT_S).topics[name]
+        return 0 if found.error is not None else len(found.partitions)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        self.admin.delete_topics([name])[name].result(WAIT_S)
+        wait_until(lambda: self._is_gone(name), f"{name} is gone")
+
+    def _is_gone(self, name: str) -> bool:
+        error = self.admin.list_topics(name, timeout=WAIT_S).topics[name].error
+        return error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+@contextmanager
+def broker(directory: Path, settings: Mapping[str, object] = {}) -> Iterator[Broker]:
+    """A broker, which is killed at the end."""
+    made = Broker(directory, **settings)
+    try:
+        yield made
+    finally:
+        made.program.kill()
