@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +52,16 @@ def records_of(messages: Sequence[Message]) -> pa.RecordBatch:
         checked_timestamps(times_ms * 1000),
         binary_array([*map(Message.key, messages)]),
         binary_array([*map(Message.value, messages)]),
-        headers_array([each or () for each in map(Message.headers, messages)]),
+        headers_array(_headers(messages)),
     ]
     return with_offsets([pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)], offsets)
+
+
+def _headers(messages: Sequence[Message]) -> list[Any]:
+    try:
+        return [each or () for each in map(Message.headers, messages)]
+    except UnicodeDecodeError as error:
+        raise InvalidRecord(
+            f"of the records at offsets {messages[0].offset()} to {messages[-1].offset()} one has a header "
+            f"whose name is not UTF-8 ({error}): no table can hold it"
+        ) from None

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from jobs.mirror.columns import records_of, size_of
 from jobs.mirror.source import Source, error_of
 from log_tables.clock import timer
-from log_tables.errors import AuthorizationFailed, LakelogError, Retriable
+from log_tables.errors import AuthorizationFailed, Conflict, LakelogError, Retriable
 from log_tables.limits import MIB
 from log_tables.partition.partition import Partition
 from log_tables.topic_partition import TopicPartition as Place
@@ -36,7 +37,7 @@ _COMMITTERS = 4
 _AGAIN_S = 1.0
 """How long commits wait after the source could not say whose records they are."""
 
-_LOST = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
+_LOST = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 """The source no longer has the position."""
 
 _UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
@@ -107,7 +108,7 @@ class Copier:
         """Raises InvalidArgument."""
         self._source, self._consumer = source, source.consumer()
         self._pool = ThreadPoolExecutor(_COMMITTERS, thread_name_prefix="mirror")
-        self._copies: dict[tuple[str, int], Copy] = {}
+        self._copies: dict[Place, Copy] = {}
         self._waiting: dict[Copy, None] = {}
         self._held, self._ask_after = 0, 0.0
         self.failed: dict[Place, Exception] = {}
@@ -123,7 +124,7 @@ class Copier:
         self._pool.shutdown()
 
     @property
-    def copies(self) -> Mapping[tuple[str, int], Copy]:
+    def copies(self) -> Mapping[Place, Copy]:
         """The partitions that it has, by source."""
         return self._copies
 
@@ -178,11 +179,13 @@ class Copier:
             self._hold(messages, now)
 
     def _hold(self, messages: Sequence[Message], now: float) -> None:
-        places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+        places: Iterable[Any] = zip(
+            map(Message.topic, messages), map(Message.partition, messages), strict=True
+        )
         at = 0
         for place, run in groupby(places):
             count = sum(1 for _ in run)
-            copy = self._copies.get(place)  # type: ignore[arg-type]  # a message has a topic and a partition
+            copy = self._copies.get(place)
             if copy is not None:  # else it was let go, and this was on its way
                 self._held += copy.hold(messages[at : at + count], now)
                 self._waiting[copy] = None
@@ -196,8 +199,11 @@ class Copier:
             if copy is not None:
                 copy.read_up_to(message.offset() or 0, now)
                 self._waiting[copy] = None
+        elif code == KafkaError._LOG_TRUNCATION:
+            self.let_go([place], LogReplaced(f"the source lost records that are copied ({error.str()})"))
         elif code in _LOST:
             self.let_go([place], PositionLost(error.str()))
+            self.look_now = True
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self.let_go([place], error_of(error, self._source.bootstrap))
         elif code in _UNKNOWN:
@@ -242,3 +248,7 @@ class Copier:
 
 class PositionLost(Retriable):
     """The source has no record at the position, which is not its end."""
+
+
+class LogReplaced(Conflict):
+    """The source no longer has what was copied: another leader has written other records at its offsets."""

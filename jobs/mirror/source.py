@@ -1,5 +1,6 @@
 """The Kafka cluster that is copied: what its brokers say of its topics, and one consumer of their records."""
 
+import base64
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,12 +11,14 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    Message,
     TopicCollection,
     TopicPartition,
     Uuid,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
 
 from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, Unreachable
 
@@ -43,10 +46,21 @@ _FORBIDDEN = {
     KafkaError._AUTHENTICATION,
 }
 
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
 INTERNAL = "__"
 """How the names of Kafka's own topics begin."""
 
 _TopicNumber = tuple[str, int]
+
+
+class UnknownAtSource(LakelogError):
+    """The source has no such topic or partition."""
+
+
+class NotNow(Unreachable):
+    """The partition has no leader, or is moving."""
 
 
 class Range(NamedTuple):
@@ -81,7 +95,10 @@ class Source:
 
     def cluster_id(self) -> str:
         """What the cluster calls itself; "" from brokers that do not say."""
-        return self._asked(lambda: self._admin.describe_cluster(request_timeout=ASKED_S).result()).cluster_id or ""
+        return (
+            self._asked(lambda: self._admin.describe_cluster(request_timeout=ASKED_S).result()).cluster_id
+            or ""
+        )
 
     def topics(self) -> dict[str, int]:
         """How many partitions each topic has that clients may see; without Kafka's own."""
@@ -92,20 +109,20 @@ class Source:
             if topic.error is None and not name.startswith(INTERNAL)
         }
 
-    def ids(self, names: Iterable[str]) -> dict[str, str]:
-        """The ids of topics, 32 hexadecimal digits, "" where a broker is too old to have them; without those
-        that are not there, or that this client may not see.
+    def ids(self, names: Iterable[str]) -> dict[str, str | UnknownAtSource | AuthorizationFailed]:
+        """The ids of topics, 32 hexadecimal digits, "" where a broker is too old to have them; an error for
+        those that are not there, or that this client may not see.
         """
         wanted = [*names]
         if not wanted:
             return {}
         asked = self._admin.describe_topics(TopicCollection(wanted), request_timeout=ASKED_S)
-        found = {}
+        found: dict[str, str | UnknownAtSource | AuthorizationFailed] = {}
         for name, future in asked.items():
             try:
                 found[name] = _hex(self._asked(future.result).topic_id)
-            except UnknownAtSource:
-                continue
+            except (UnknownAtSource, AuthorizationFailed) as error:
+                found[name] = error
         return found
 
     def settings(self, name: str) -> dict[str, str]:
@@ -117,9 +134,11 @@ class Source:
 
     def ranges(self, partitions: Sequence[_TopicNumber]) -> dict[_TopicNumber, Range]:
         """The offsets of partitions; without those that are not there, or have no leader."""
-        starts = self._offsets(partitions, OffsetSpec.earliest())
-        ends = self._offsets(partitions, OffsetSpec.latest())
-        return {each: Range(starts[each], ends[each]) for each in partitions if each in starts and each in ends}
+        starts = self._offsets(partitions, _EARLIEST)
+        ends = self._offsets(partitions, _LATEST)
+        return {
+            each: Range(starts[each], ends[each]) for each in partitions if each in starts and each in ends
+        }
 
     def _offsets(self, partitions: Sequence[_TopicNumber], spec: OffsetSpec) -> dict[_TopicNumber, int]:
         if not partitions:
@@ -142,14 +161,6 @@ class Source:
             return ask()
         except KafkaException as error:
             raise error_of(error.args[0], self.bootstrap) from None
-
-
-class UnknownAtSource(LakelogError):
-    """The source has no such topic or partition."""
-
-
-class NotNow(Unreachable):
-    """The partition has no leader, or is moving."""
 
 
 _UNKNOWN = {
@@ -205,7 +216,7 @@ def _made(kind: Callable[[dict[str, Any]], _Result], config: Mapping[str, Any], 
     except (KafkaException, ValueError, TypeError) as error:
         said = error.args[0].str() if isinstance(error, KafkaException) else error
         raise InvalidArgument(
-            f"librdkafka refuses the settings of {file or 'the source'}: {said}; its CONFIGURATION.md has them"
+            f"librdkafka refuses the settings of {file or 'the source'}: {said}; see its CONFIGURATION.md"
         ) from None
 
 
@@ -214,9 +225,5 @@ def _note(error: KafkaError) -> None:
 
 
 def _hex(topic_id: Uuid) -> str:
-    mask = 2**64 - 1
-    high, low = topic_id.get_most_significant_bits() & mask, topic_id.get_least_significant_bits() & mask
-    return f"{high:016x}{low:016x}" if high or low else ""
-
-
-__all__ = ["ASKED_S", "Message", "NotNow", "Range", "Source", "UnknownAtSource", "error_of", "properties"]
+    number = base64.urlsafe_b64decode(f"{topic_id}==")
+    return number.hex() if any(number) else ""

@@ -73,6 +73,20 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "context leave": ("lakelog context leave",),
     "context list": ("lakelog context list",),
     "context remove": ("lakelog context remove prod",),
+    "mirror create": (
+        "lakelog mirror create shop --source kafka1:9092,kafka2:9092 --topic orders --topic '^shop\\..*'",
+        "lakelog mirror create shop --source kafka:9093 --config kafka.conf --topic orders --dry-run",
+    ),
+    "mirror list": ("lakelog mirror list",),
+    "mirror describe": ("lakelog mirror describe shop",),
+    "mirror run": ("lakelog mirror run shop --data /data/lakelog", "lakelog mirror run"),
+    "mirror pause": ("lakelog mirror pause shop",),
+    "mirror resume": ("lakelog mirror resume shop",),
+    "mirror promote": (
+        "lakelog mirror promote shop --topic orders",
+        "lakelog mirror promote shop --now",
+    ),
+    "mirror delete": ("lakelog mirror delete shop",),
     "root copy": (
         "lakelog root copy /data/lakelog s3://backup/lakelog --store-option region=eu-central-1",
         "lakelog root copy s3://backup/lakelog /data/restored --keep-id --with-credentials",

@@ -19,7 +19,7 @@ from log_tables.clock import check_recent
 from log_tables.cluster.admin.remote_admin import check_remote_root, check_untiered, make_remote_tables
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
-from log_tables.cluster.metadata_log import TopicRecord
+from log_tables.cluster.metadata_log import MirroredFrom, TopicRecord
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.cluster.topic_settings import SETTINGS
@@ -50,8 +50,10 @@ def create_topic(
     *,
     internal: bool = False,
     settings: Mapping[str, Setting] = SETTINGS,
+    mirrored: MirroredFrom | None = None,
 ) -> Topic:
-    """Create a topic with `configs` of `settings`; only lakelog itself creates `internal` ones.
+    """Create a topic with `configs` of `settings`; only lakelog itself creates `internal` ones, and only a
+    mirror those that are `mirrored`.
 
     Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists, StoreUnavailable.
     """
@@ -74,7 +76,9 @@ def create_topic(
             raise TopicExists(f"topic {name!r} was created and deleted at the same time; create it again")
         deleted = {} if known is None else known.deleted
         overrides, columns = dict(config.overrides), config.columns.text
-        return TopicRecord(name, topic_id, incarnation, partitions, overrides, True, deleted, columns)
+        return TopicRecord(
+            name, topic_id, incarnation, partitions, overrides, True, deleted, columns, mirrored
+        )
 
     try:
         cluster.metadata_log.change_topic(name, record, started)

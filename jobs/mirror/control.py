@@ -1,0 +1,258 @@
+"""What a mirror has to copy, as source and metadata log say now, and what stops the copy of a topic."""
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from msgspec.structs import replace
+
+from jobs.mirror.columns import NO_RECORDS
+from jobs.mirror.copier import Copy, LogReplaced
+from jobs.mirror.mirrors import change_copy, copies_of, create_copy, matching, stop_copy
+from jobs.mirror.source import Range, Source, UnknownAtSource
+from log_tables.cluster.admin.topic_admin import add_partitions
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord, TopicRecord
+from log_tables.cluster.topic import Topic
+from log_tables.errors import (
+    AuthorizationFailed,
+    Conflict,
+    InvalidRecord,
+    InvalidRequest,
+    NotLeader,
+    Retriable,
+    TopicExists,
+)
+from log_tables.partition.partition import Partition
+from log_tables.topic_partition import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+_CLAIMERS = 8
+
+_STOPPING = (AuthorizationFailed, InvalidRecord, LogReplaced)
+"""Failures of a partition that stop its topic."""
+
+
+class TakenOver(Conflict):
+    """Another process copies what this one copied."""
+
+
+class AnotherCluster(Retriable):
+    """At the address of the source is another cluster."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found: the partitions that are to be read on, and those that are begun."""
+
+    stay: frozenset[TopicPartition]
+    begin: list[Copy]
+
+
+@dataclass(frozen=True)
+class _Going:
+    """A topic that is copied, which has as many partitions here as at the source, and its id there."""
+
+    topic: Topic
+    topic_id: str
+
+    def places(self) -> list[TopicPartition]:
+        return [TopicPartition(self.topic.name, number) for number in range(self.topic.partition_count)]
+
+
+_Found = Mapping[TopicPartition, tuple[Partition, int, Range]]
+"""Of partitions of the source: the log here, its high watermark before the source was asked, and the offsets
+of the source. Without those of which it says none now.
+"""
+
+
+class Control:
+    """Looks at source and metadata log. Blocking; of one thread at a time."""
+
+    def __init__(self, cluster: Cluster, name: str, source: Source) -> None:
+        self._cluster, self._name, self._source = cluster, name, source
+        self._refused: set[str] = set()
+        self._missing: set[str] = set()
+
+    def look(
+        self, held: Collection[TopicPartition], failed: Mapping[TopicPartition, Exception]
+    ) -> Look | None:
+        """What is to be copied; `held` are the partitions that are, and `failed` those that were let go, with
+        the reasons.
+
+        Makes topics and partitions that are missing, moves log starts, and notes what has stopped. Returns
+        None if the mirror was deleted. Raises Unreachable, AuthorizationFailed, AnotherCluster, TakenOver,
+        and what the store raises.
+        """
+        self._cluster.refresh()
+        mirror = self._cluster.metadata_log.mirrors.get(self._name)
+        if mirror is None:
+            return None
+        if mirror.paused:
+            return Look(frozenset(), [])
+        self._check_cluster(mirror)
+        there = self._source.topics()
+        self._create(mirror, there)
+        self._take_note(failed)
+        stay: set[TopicPartition] = set()
+        begin: list[tuple[TopicPartition, _Going, int]] = []
+        for each, found in self._ranges([*self._going(there)], held):
+            reason = _reason(found, held, mirror.records_gaps)
+            if reason:
+                self._stop(each.topic.name, reason)
+                continue
+            stay.update(place for place in each.places() if place in held)
+            begin += [(place, each, at.start) for place, (_, _, at) in found.items() if place not in held]
+            for log, before, at in found.values():
+                if log.log_start < at.start <= before:
+                    log.truncate(at.start)
+        with ThreadPoolExecutor(_CLAIMERS, thread_name_prefix="claim") as pool:
+            begun = [*pool.map(lambda each: self._begin(*each), begin)]
+        return Look(frozenset(stay), begun)
+
+    def _check_cluster(self, mirror: MirrorRecord) -> None:
+        found = self._source.cluster_id()
+        if mirror.cluster_id and found and found != mirror.cluster_id:
+            raise AnotherCluster(
+                f"at {mirror.source} is the cluster {found}, and the mirror {mirror.name} copies "
+                f"{mirror.cluster_id}; nothing is copied until that answers there"
+            )
+
+    def _create(self, mirror: MirrorRecord, there: Mapping[str, int]) -> None:
+        """Make the topics of the source that are not here yet."""
+        names = [name for name in matching(mirror, there) if self._is_absent(name)]
+        ids = self._source.ids(names)
+        for name in names:
+            topic_id = ids[name]
+            try:
+                if isinstance(topic_id, str):
+                    settings = self._source.settings(name)
+                    create_copy(self._cluster, self._name, name, topic_id, there[name], settings)
+                    _log.info("the topic %s is created, and copied from now on", name)
+            except TopicExists:
+                continue  # the next look says whose it is
+            except (InvalidRequest, AuthorizationFailed) as error:
+                self._refuse(name, str(error))
+
+    def _is_absent(self, name: str) -> bool:
+        known = self._cluster.cached_topic(name)
+        if known is not None and known.mirror != self._name:
+            self._refuse(name, "there is such a topic here, which is no copy of this mirror")
+        return known is None and name not in self._refused
+
+    def _refuse(self, name: str, why: str) -> None:
+        if name not in self._refused:
+            self._refused.add(name)
+            _log.warning("the topic %s is not copied: %s", name, why)
+
+    def _take_note(self, failed: Mapping[TopicPartition, Exception]) -> None:
+        """Stop the topics of partitions that failed for good; others are taken again. Raises TakenOver."""
+        copies = {each.name for each in self._unstopped()}
+        for place, error in failed.items():
+            if place.topic not in copies:
+                continue  # it was promoted, or has stopped
+            if isinstance(error, NotLeader):
+                raise TakenOver(
+                    f"another process copies {place} now; let one `lakelog mirror run` run for the mirror "
+                    f"{self._name}"
+                )
+            if isinstance(error, _STOPPING):
+                self._stop(place.topic, f"{place} cannot be copied: {error}")
+                copies.discard(place.topic)
+            else:
+                _log.warning("%s is read again from its high watermark: %s", place, error)
+
+    def _unstopped(self) -> list[TopicRecord]:
+        copies = copies_of(self._cluster, self._name)
+        return [each for each in copies if not _mirrored(each).stopped]
+
+    def _stop(self, name: str, reason: str) -> None:
+        reason = f"{reason}; {_advice(self._name, name)}"
+        _log.error("the copy of the topic %s has stopped: %s", name, reason)
+        stop_copy(self._cluster, self._name, name, reason)
+
+    def _going(self, there: Mapping[str, int]) -> Iterator[_Going]:
+        """The topics whose copy goes on."""
+        copies = self._unstopped()
+        ids, missing = self._source.ids([each.name for each in copies]), set[str]()
+        for each in copies:
+            found, known = ids[each.name], _mirrored(each).topic_id
+            if isinstance(found, UnknownAtSource):
+                missing.add(each.name)
+                if each.name in self._missing:  # a broker that has just started may not know it yet
+                    self._stop(each.name, "the source has no such topic any more")
+            elif isinstance(found, AuthorizationFailed):
+                self._stop(each.name, str(found))
+            elif known and found != known:
+                said = f"the source has deleted and re-created it (id {known}, now {found or 'none'})"
+                self._stop(each.name, said)
+            elif each.name in there:
+                if found and not known:
+                    change_copy(self._cluster, self._name, each.name, partial(_with_id, found))
+                if there[each.name] > each.partitions:
+                    add_partitions(self._cluster, each.name, there[each.name], mirror=self._name)
+                yield _Going(self._cluster.topic(each.name), found)
+        self._missing = missing
+
+    def _ranges(
+        self, topics: Sequence[_Going], held: Collection[TopicPartition]
+    ) -> Iterator[tuple[_Going, _Found]]:
+        logs: dict[TopicPartition, tuple[Partition, int]] = {}
+        for each in topics:
+            for place in each.places():
+                log = each.topic.partition(place.partition)
+                if place not in held:
+                    log.refresh()
+                logs[place] = log, log.high_watermark
+        ranges = self._source.ranges([*logs])
+        for each in topics:
+            yield each, {place: (*logs[place], ranges[place]) for place in each.places() if place in ranges}
+
+    def _begin(self, place: TopicPartition, of: _Going, start: int) -> Copy:
+        """Claim the partition, whose source begins at `start`: up to there it has nothing."""
+        log = self._cluster.claim(of.topic, place.partition)
+        if log.high_watermark < start:
+            if log.high_watermark:
+                lost = f"{log.high_watermark} to {start - 1}"
+                _log.warning("%s has a gap: the source has deleted the offsets %s", place, lost)
+            log.mirror(NO_RECORDS, start)
+        if log.log_start < start:
+            log.truncate(start)
+        return Copy(place, log, of.topic_id, log.high_watermark)
+
+
+def _mirrored(copy: TopicRecord) -> MirroredFrom:
+    assert copy.mirrored is not None
+    return copy.mirrored
+
+
+def _advice(mirror: str, topic: str) -> str:
+    return (
+        f"run `lakelog mirror resume {mirror}` once that is mended, or `lakelog mirror promote {mirror} "
+        f"--topic {topic} --now` to keep what was copied"
+    )
+
+
+def _with_id(topic_id: str, known: MirroredFrom) -> MirroredFrom:
+    return replace(known, topic_id=topic_id)
+
+
+def _reason(found: _Found, held: Collection[TopicPartition], records_gaps: bool) -> str:
+    """Why the copy of a topic cannot go on; empty if it can. Of a partition that is `held` more was read than
+    its high watermark says, so a start beyond that is no gap.
+    """
+    for place, (_, before, at) in found.items():
+        if at.end < before:
+            return (
+                f"the source of {place} ends at offset {at.end}, and the copy at {before}: the source lost "
+                "records"
+            )
+        if 0 < before < at.start and place not in held and not records_gaps:
+            return (
+                f"the source of {place} begins at offset {at.start}, and the copy ends at {before}: the "
+                "source deleted what is between before it was copied"
+            )
+    return ""

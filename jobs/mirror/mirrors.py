@@ -1,0 +1,193 @@
+"""What the metadata log says of mirrors, and how that is changed: a mirror is created, paused, resumed and
+deleted, one of its topics is made, stopped and promoted.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec.structs import replace
+
+from log_tables.cluster.admin.topic_admin import create_topic
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord, MirrorRemoved, TopicRecord
+from log_tables.cluster.topic import Topic, check_topic_name
+from log_tables.cluster.topic_settings import SETTINGS
+from log_tables.counts import counted
+from log_tables.errors import InvalidArgument, TopicDeleted, TopicExists
+from log_tables.limits import RECORD_HARD_MAX_BYTES
+from log_tables.spelling import meant
+
+PATTERN = "^"
+"""Before a pattern, in place of the name of a topic."""
+
+COPIED_SETTINGS = (
+    "cleanup.policy",
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+)
+"""The settings of a topic that its copy gets when it is created."""
+
+
+def mirror_named(cluster: Cluster, name: str) -> MirrorRecord:
+    """The mirror as last refreshed. Raises InvalidArgument."""
+    return _known(cluster, name, cluster.metadata_log.mirrors.get(name))
+
+
+def _known(cluster: Cluster, name: str, found: MirrorRecord | None) -> MirrorRecord:
+    if found is None:
+        hint = meant(name, [*cluster.metadata_log.mirrors]) or "`lakelog mirror list` lists them"
+        raise InvalidArgument(f"there is no mirror {name!r}; {hint}")
+    return found
+
+
+def check_mirror(cluster: Cluster, mirror: MirrorRecord) -> None:
+    """Raise InvalidTopicName, InvalidArgument unless `mirror` can be created, as far as can be
+    said without its source.
+    """
+    check_topic_name(mirror.name)
+    if mirror.name in cluster.metadata_log.mirrors:
+        raise InvalidArgument(
+            f"there is a mirror {mirror.name} already; choose another name, or delete that one first"
+        )
+    for each in mirror.topics:
+        if not each.startswith(PATTERN):
+            check_topic_name(each)
+            continue
+        try:
+            re.compile(each)
+        except re.error as error:
+            raise InvalidArgument(f"--topic {each!r} is not a pattern ({error}); correct it") from None
+    if mirror.cluster_id == cluster.cluster_id:
+        raise InvalidArgument(
+            f"{mirror.source} is a gateway of this root, which cannot be its own copy; name another cluster"
+        )
+
+
+def matching(mirror: MirrorRecord, names: Iterable[str]) -> list[str]:
+    """Those of `names` that `mirror` copies, in order: a pattern is one of Python's for the whole name."""
+    patterns = [re.compile(each) for each in mirror.topics if each.startswith(PATTERN)]
+    named = {each for each in mirror.topics if not each.startswith(PATTERN)}
+    return sorted(n for n in names if n in named or any(each.fullmatch(n) for each in patterns))
+
+
+def create_mirror(
+    cluster: Cluster, mirror: MirrorRecord, names: Iterable[str], dry_run: bool = False
+) -> None:
+    """Note a new mirror, of whose topics the source has `names`; with `dry_run`, only see that this could be.
+
+    Raises as `check_mirror`; TopicExists where one of `names` is here already.
+    """
+    names = [*names]
+
+    def decide(_: MirrorRecord | None) -> MirrorRecord:
+        check_mirror(cluster, mirror)
+        for name in names:
+            _check_free(cluster, name)
+        return mirror
+
+    cluster.refresh()
+    if dry_run:
+        decide(None)
+    else:
+        cluster.metadata_log.change_mirror(mirror.name, decide)
+
+
+def _check_free(cluster: Cluster, name: str) -> None:
+    topic = cluster.cached_topic(name)
+    if topic is not None:
+        of = f", which the mirror {topic.mirror} copies" if topic.mirror else ""
+        raise TopicExists(f"there is a topic {name} here already{of}; delete it, or leave it out of --topic")
+
+
+def change_mirror(
+    cluster: Cluster, name: str, change: Callable[[MirrorRecord], MirrorRecord]
+) -> MirrorRecord:
+    """Give the mirror `name` what `change` makes of it. Raises InvalidArgument."""
+    cluster.refresh()
+    cluster.metadata_log.change_mirror(name, lambda known: change(_known(cluster, name, known)))
+    return mirror_named(cluster, name)
+
+
+def pause(cluster: Cluster, name: str) -> None:
+    """Let a mirror copy nothing until `resume`. Raises InvalidArgument."""
+    change_mirror(cluster, name, lambda known: replace(known, paused=True))
+
+
+def resume(cluster: Cluster, name: str) -> list[str]:
+    """Let a mirror go on, also with topics that had stopped, which are returned: if the cause is still there,
+    they stop again. Raises InvalidArgument.
+    """
+    change_mirror(cluster, name, lambda known: replace(known, paused=False))
+    stopped = [each.name for each in copies_of(cluster, name) if each.mirrored and each.mirrored.stopped]
+    for topic in stopped:
+        change_copy(cluster, name, topic, lambda known: replace(known, stopped=""))
+    return stopped
+
+
+def delete_mirror(cluster: Cluster, name: str) -> None:
+    """Forget a mirror. Raises InvalidArgument, also while it has topics."""
+
+    def decide(known: MirrorRecord | None) -> MirrorRemoved:
+        _known(cluster, name, known)
+        copies = copies_of(cluster, name)
+        if copies:
+            raise InvalidArgument(
+                f"the mirror {name} has {counted(len(copies), 'topic')}, such as {copies[0].name}; run "
+                f"`lakelog mirror promote {name}` first, which makes them topics of this root"
+            )
+        return MirrorRemoved(name)
+
+    cluster.refresh()
+    cluster.metadata_log.change_mirror(name, decide)
+
+
+def copies_of(cluster: Cluster, name: str) -> list[TopicRecord]:
+    """The topics that the mirror `name` makes, by name, as last refreshed."""
+    found = (cluster.metadata_log.topic(each.name) for each in cluster.topics() if each.mirror == name)
+    return [each for each in found if each is not None and each.live and each.mirrored is not None]
+
+
+def create_copy(
+    cluster: Cluster, mirror: str, name: str, topic_id: str, partitions: int, settings: Mapping[str, str]
+) -> Topic:
+    """Make the topic that is to be a copy. Raises as `create_topic`."""
+    mirrored = MirroredFrom(mirror, name, topic_id)
+    return create_topic(cluster, name, partitions, copied_settings(settings), mirrored=mirrored)
+
+
+def copied_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of the source's `settings` that its copy gets: COPIED_SETTINGS that are not our defaults."""
+    found = {name: settings[name] for name in COPIED_SETTINGS if name in settings}
+    if "max.message.bytes" in found:
+        found["max.message.bytes"] = str(min(int(found["max.message.bytes"]), RECORD_HARD_MAX_BYTES))
+    return {name: value for name, value in found.items() if value != SETTINGS[name].default}
+
+
+def change_copy(
+    cluster: Cluster, mirror: str, topic: str, change: Callable[[MirroredFrom], MirroredFrom | None]
+) -> bool:
+    """Note what `change` makes of how a topic is copied; None makes it a topic like any other. Returns
+    whether it was a copy of `mirror`. Raises TopicDeleted.
+    """
+    was = False
+
+    def decide(known: TopicRecord | None) -> TopicRecord:
+        nonlocal was
+        if known is None or not known.live:
+            raise TopicDeleted(f"the topic {topic} was deleted; nothing of it is copied")
+        was = known.mirrored is not None and known.mirrored.mirror == mirror
+        return replace(known, mirrored=change(known.mirrored)) if was and known.mirrored else known
+
+    cluster.metadata_log.change_topic(topic, decide)
+    return was
+
+
+def stop_copy(cluster: Cluster, mirror: str, topic: str, reason: str) -> None:
+    """Note why a topic is copied no further. Raises TopicDeleted."""
+    change_copy(cluster, mirror, topic, lambda known: replace(known, stopped=reason))

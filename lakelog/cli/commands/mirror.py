@@ -1,0 +1,294 @@
+"""`lakelog mirror`: a running Kafka's topics as topics of a root, at the same offsets."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakelog.cli.common import (
+    CommandGroup,
+    Data,
+    Json,
+    cluster_at,
+    console,
+    note_change,
+    print_json,
+    print_table,
+    progress_console,
+)
+from log_tables.counts import counted
+from log_tables.errors import InvalidArgument, LakelogError
+
+if TYPE_CHECKING:
+    from jobs.mirror.promotion import Progress
+    from jobs.mirror.source import Source
+    from log_tables.cluster.metadata_log import MirrorRecord
+
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+Topics = Annotated[list[str], typer.Option("--topic", metavar="TOPIC")]
+
+_GAPS = {"stop": False, "record": True}
+
+
+@app.command()
+def create(
+    name: Name,
+    source: Annotated[str, typer.Option(metavar="HOST:PORT", help="Brokers of the Kafka, with commas.")],
+    topic: Annotated[
+        list[str],
+        typer.Option(metavar="TOPIC", help="A topic, or ^ and a pattern of whole names; may be repeated."),
+    ],
+    config: Annotated[
+        str, typer.Option(metavar="FILE", help="Settings of librdkafka, name=value, where `run` runs.")
+    ] = "",
+    on_gap: Annotated[
+        str,
+        typer.Option(
+            metavar="stop|record",
+            help="If the source has deleted what was not copied: stop, or leave a gap.",
+        ),
+    ] = "stop",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be copied.")] = False,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Note what to copy; `lakelog mirror run` copies it. The topics must not be here yet."""
+    import os.path
+
+    from jobs.mirror.mirrors import create_mirror, matching
+    from log_tables.cluster.metadata_log import MirrorRecord
+
+    if on_gap not in _GAPS:
+        raise InvalidArgument(f"--on-gap {on_gap!r} is not known; use stop or record")
+    cluster = cluster_at(data, create=True)
+    mirror = MirrorRecord(
+        name,
+        source,
+        tuple(topic),
+        config=os.path.abspath(config) if config else "",
+        records_gaps=_GAPS[on_gap],
+        created_ms=cluster.clock.now_ms(),
+    )
+    brokers = _source(mirror)
+    there = brokers.topics()
+    mirror = _with_cluster(mirror, brokers)
+    names = matching(mirror, there)
+    create_mirror(cluster, mirror, names, dry_run)
+    _show_topics(brokers, {each: there[each] for each in names}, json)
+    missing = [each for each in topic if not each.startswith("^") and each not in there]
+    if missing and not json:
+        console().print(f"not there yet, and copied from when it is: {', '.join(missing)}")
+    if not dry_run:
+        note_change(cluster, "CreateMirror", name, "MIRROR", source=source, topics=topic)
+        progress_console().print(f"the mirror {name} is noted; `lakelog mirror run {name}` copies")
+
+
+def _with_cluster(mirror: "MirrorRecord", brokers: "Source") -> "MirrorRecord":
+    from msgspec.structs import replace
+
+    return replace(mirror, cluster_id=brokers.cluster_id())
+
+
+def _show_topics(brokers: "Source", topics: dict[str, int], json: bool) -> None:
+    from jobs.mirror.mirrors import copied_settings
+
+    rows = [(name, count, copied_settings(brokers.settings(name))) for name, count in topics.items()]
+    if json:
+        print_json([{"topic": name, "partitions": count, "configs": set_} for name, count, set_ in rows])
+        return
+    said = [
+        (name, count, " ".join(f"{key}={value}" for key, value in made.items())) for name, count, made in rows
+    ]
+    print_table(("topic", "partitions", "settings"), said)
+
+
+@app.command("list")
+def list_mirrors(data: Data = None, json: Json = False) -> None:
+    """List the mirrors."""
+    from jobs.mirror.mirrors import copies_of
+
+    cluster = cluster_at(data)
+    rows = []
+    for name, each in sorted(cluster.metadata_log.mirrors.items()):
+        copies = copies_of(cluster, name)
+        stopped = sum(bool(copy.mirrored and copy.mirrored.stopped) for copy in copies)
+        state = "paused" if each.paused else "active"
+        rows.append((name, each.source, " ".join(each.topics), len(copies), stopped, state))
+    columns = ("mirror", "source", "of", "topics", "stopped", "state")
+    if json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table(columns, rows)
+
+
+@app.command()
+def describe(name: Name, data: Data = None, json: Json = False) -> None:
+    """Show how far each partition is, by the source if it answers."""
+    from jobs.mirror.mirrors import mirror_named
+    from jobs.mirror.promotion import progress
+
+    cluster = cluster_at(data)
+    mirror, unknown = mirror_named(cluster, name), ""
+    try:
+        found = progress(cluster, name, _source(mirror))
+    except LakelogError as error:
+        unknown, found = str(error), progress(cluster, name, None)
+    if json:
+        print_json(
+            {
+                "mirror": name,
+                "source": mirror.source,
+                "cluster_id": mirror.cluster_id,
+                "topics": mirror.topics,
+                "on_gap": "record" if mirror.records_gaps else "stop",
+                "paused": mirror.paused,
+                "unknown": unknown,
+                "partitions": [_facts(each, mirror.paused) for each in found],
+            }
+        )
+        return
+    console().print(f"{name}: {' '.join(mirror.topics)} of {mirror.source}, cluster {mirror.cluster_id}")
+    rows = [tuple(_facts(each, mirror.paused).values())[:-1] for each in found]
+    print_table(
+        ("topic", "partition", "log start", "position", "source start", "source end", "lag", "state"), rows
+    )
+    for topic, why in {each.topic: each.stopped for each in found if each.stopped}.items():
+        console().print(f"{topic} has stopped: {why}")
+    if unknown:
+        console().print(f"the source does not say where it is: {unknown}")
+
+
+def _facts(each: "Progress", paused: bool) -> dict[str, Any]:
+    state = "stopped" if each.stopped else "paused" if paused else "active"
+    start, end = (None, None) if each.source is None else each.source
+    return {
+        "topic": each.topic,
+        "partition": each.partition,
+        "log_start": each.log_start,
+        "position": each.position,
+        "source_start": start,
+        "source_end": end,
+        "lag": each.lag,
+        "state": state,
+        "reason": each.stopped,
+    }
+
+
+@app.command()
+def run(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
+    data: Data = None,
+    config: Annotated[
+        str | None, typer.Option(help="Settings file (TOML); lakelog.toml where it exists.")
+    ] = None,
+) -> None:
+    """Copy, until SIGTERM or Ctrl-C, what these mirrors name, or all. One process for each mirror."""
+    from api.log_format import log_to_stderr
+    from ingest.settings import load_settings
+    from jobs.mirror.runner import Runner
+    from log_tables.cluster.cluster import Cluster
+    from log_tables.store.store import open_store
+
+    settings = load_settings(config, data=data)
+    log_to_stderr(settings.log_level, settings.log_format)
+    store = open_store(settings.data, settings.store_options, create=False)
+    cluster = Cluster.open(store, create=False)
+    runner = Runner(cluster, names or [])
+    with _stopping() as stopping:
+        runner.run(stopping)
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set. A second signal ends the process at once, which harms nothing."""
+    event = threading.Event()
+
+    def stop(number: int, _: object) -> None:
+        event.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@app.command()
+def pause(name: Name, data: Data = None) -> None:
+    """Copy nothing until `lakelog mirror resume`."""
+    from jobs.mirror import mirrors
+
+    cluster = cluster_at(data)
+    mirrors.pause(cluster, name)
+    note_change(cluster, "PauseMirror", name, "MIRROR")
+    console().print(f"the mirror {name} is paused")
+
+
+@app.command()
+def resume(name: Name, data: Data = None) -> None:
+    """Go on after `pause`, and with topics that have stopped."""
+    from jobs.mirror import mirrors
+
+    cluster = cluster_at(data)
+    again = mirrors.resume(cluster, name)
+    note_change(cluster, "ResumeMirror", name, "MIRROR", topics=again)
+    console().print(f"the mirror {name} goes on" + (f", again with {', '.join(again)}" if again else ""))
+
+
+@app.command()
+def promote(
+    name: Name,
+    topic: Topics = [],  # noqa: B006 -- typer copies it
+    now: Annotated[
+        bool, typer.Option("--now", help="Do not wait for the source's end, nor ask the source.")
+    ] = False,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long the copy may take to get there.")
+    ] = 30.0,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Make the mirror's topics, or one, topics of this root: written here from now on, copied no more.
+
+    Stop the producers of the source first. The next record here stands at the offset where the source ends.
+    """
+    from jobs.mirror import promotion
+    from jobs.mirror.mirrors import mirror_named
+
+    cluster = cluster_at(data)
+    source = None if now else _source(mirror_named(cluster, name))
+    promoted = promotion.promote(cluster, name, topic, source, wait)
+    note_change(cluster, "PromoteMirror", name, "MIRROR", topics=promoted)
+    if json:
+        print_json({"mirror": name, "promoted": promoted})
+    else:
+        console().print(f"{counted(len(promoted), 'topic')} promoted: {', '.join(promoted)}")
+
+
+@app.command()
+def delete(name: Name, data: Data = None) -> None:
+    """Forget a mirror without topics: promote them first."""
+    from jobs.mirror.mirrors import delete_mirror
+
+    cluster = cluster_at(data)
+    delete_mirror(cluster, name)
+    note_change(cluster, "DeleteMirror", name, "MIRROR")
+    console().print(f"the mirror {name} is deleted")
+
+
+def _source(mirror: "MirrorRecord") -> "Source":
+    """Raises InvalidArgument without confluent-kafka."""
+    try:
+        from jobs.mirror.source import Source
+    except ImportError:
+        raise InvalidArgument(
+            "a mirror reads by confluent-kafka, which is not installed; install lakelog with its extra mirror"
+        ) from None
+    return Source(mirror.source, mirror.config)
