@@ -27,7 +27,7 @@ _OVERHEAD = 64
 
 def size_of(messages: Sequence[Message]) -> int:
     """About how many bytes they are in memory."""
-    keys = sum(len(key) for key in map(Message.key, messages) if key)
+    keys = sum(map(len, filter(None, map(Message.key, messages))))
     return sum(map(len, messages)) + keys + _OVERHEAD * len(messages)
 
 

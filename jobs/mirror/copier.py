@@ -29,7 +29,7 @@ LINGER_S = 0.05
 COMMIT_BYTES = 4 * MIB
 """So much of a partition is committed without waiting for more."""
 
-HELD_BYTES = 64 * MIB
+HELD_BYTES = 32 * MIB
 """With so much in memory nothing more is read until a commit is done."""
 
 _MANY = 10_000
@@ -184,7 +184,7 @@ class Copier:
         )
         at = 0
         for place, run in groupby(places):
-            count = sum(1 for _ in run)
+            count = len([*run])
             copy = self._copies.get(place)
             if copy is not None:  # else it was let go, and this was on its way
                 self._held += copy.hold(messages[at : at + count], now)

@@ -21,6 +21,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 
 from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, Unreachable
+from log_tables.limits import MIB
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -28,8 +29,17 @@ _Result = TypeVar("_Result")
 ASKED_S = 10.0
 """How long a broker may take to answer."""
 
-_QUEUED_KIB = 64 * 1024
-"""What librdkafka reads ahead, over all partitions."""
+_READING = {
+    "queued.max.messages.kbytes": 32 * 1024,
+    "queued.min.messages": 1_000_000,
+    "fetch.queue.backoff.ms": 10,
+    "fetch.message.max.bytes": 2 * MIB,
+    "fetch.max.bytes": 16 * MIB,
+    "max.poll.interval.ms": 86_400_000,
+}
+"""How librdkafka reads ahead, where the file does not say: it may hold 32 MiB, and goes on soon after it has
+less. By default it would wait for a second then.
+"""
 
 _OURS = {
     "auto.offset.reset": "error",
@@ -89,8 +99,7 @@ class Source:
 
     def consumer(self) -> Consumer:
         """A consumer that is told where it reads, and remembers nothing. Its caller closes it."""
-        bounds = {"queued.max.messages.kbytes": _QUEUED_KIB, "max.poll.interval.ms": 86_400_000}
-        config = {**bounds, **self._config, **self._common(), **_OURS, "error_cb": _note}
+        config = {**_READING, **self._config, **self._common(), **_OURS, "error_cb": _note}
         return _made(Consumer, config, self._file)
 
     def cluster_id(self) -> str:
