@@ -57,10 +57,12 @@ def directory(root: Path) -> Store:
     return LocalStore(root, ManualClock(seed=5), sync=lambda _: None)
 
 
-def hold(session: Session) -> None:
-    """Run a session, and judge it."""
+def hold(session: Session, calm: Callable[[], None] = lambda: None) -> None:
+    """Run a session, and judge it; after `calm` nothing fails any more."""
     try:
         session.run()
+        calm()
+        session.finish()
         store = session.world.store
         check_outcomes(session.world, session.shared.transactions)
         assert [*store.list("staging/")] == []
@@ -121,10 +123,13 @@ def power_fails_at(root: Path, number: int, fails: Callable[[int], Fails]) -> bo
             left[0].put(each.path, found.get(each.path))
         return True
 
+    def calm() -> None:
+        disk.fails = lambda _: None
+
     try:
         session = Session(opened, cut=cut)
         disk.fails = fails(disk.syncs + number)
-        hold(session)
+        hold(session, calm)
         return disk.failed
     except BaseException as error:
         error.add_note(f"fsync {number}")
