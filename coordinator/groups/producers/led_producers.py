@@ -187,7 +187,10 @@ class LedProducers:
         else:
             value = check(asked.id, shard.producers.get(asked.id), asked.producer_id, asked.epoch)
             found = shard.open.find(asked.id)
-            if found is None or asked.group not in found.groups:
+            if not shard.open.knows(asked.id) and asked.group in value.groups:
+                # An earlier coordinator may have answered that it is: for the client nothing has changed.
+                found = self._open(shard, asked.id, asked.producer_id, asked.epoch)
+            elif found is None or asked.group not in found.groups:
                 raise InvalidTransactionState(
                     f"the group {asked.group!r} is in no open transaction of the transactional id "
                     f"{asked.id[:100]!r}; add its offsets first"

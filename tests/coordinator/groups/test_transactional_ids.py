@@ -154,6 +154,18 @@ def test_an_offset_that_comes_late_is_not_committed_by_the_next_coordinator(worl
     assert world.offsets() == {"g": 2}
 
 
+def test_a_group_that_was_added_is_in_the_transaction_after_a_change_of_the_coordinator(world: World) -> None:
+    client = Client(world, "x")
+    client.ask(AddOffsets(*client.place, "g", opens=True))
+    taken_over(world)
+    answer = client.ask(AddOffsets(*client.place, "g", opens=False))
+    assert isinstance(answer, Producer)
+    assert answer.number == 1
+    assert isinstance(client.ask(AddOffsets(*client.place, "other", opens=False)), InvalidTransactionState)
+    client.end()
+    assert isinstance(client.ask(AddOffsets(*client.place, "g", opens=False)), InvalidTransactionState)
+
+
 def test_open_transactions_have_so_many_bytes_together(world: World) -> None:
     bounded(world, transactions_max_bytes=1)
     first, second = Client(world, "x"), Client(world, "y")
