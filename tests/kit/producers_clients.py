@@ -178,9 +178,15 @@ class Client:
             case ("pend", number, offset):
                 offsets = {TopicPartition(IN, 0): OffsetAndMetadata(offset)}
                 commit = CommitOffsets(offsets=offsets, at_ms=world.clock.now_ms())
-                return lambda node: node.begin(
-                    node.gateway.classic.pend(group, PendOffsets(name, place[1], number, commit))
-                )
+                event, transaction = PendOffsets(name, place[1], number, commit), self.transaction
+
+                def pend(node: Node) -> Asked | None:
+                    # Nothing orders the requests of one transaction: neither do they in Kafka.
+                    if self.transaction is transaction and transaction and transaction.offset != offset:
+                        return None
+                    return node.begin(node.gateway.classic.pend(group, event))
+
+                return pend
             case ("end", commits):
                 assert self.transaction is not None
                 self.transaction.asked = commits

@@ -48,7 +48,7 @@ FAILURES = {
     "unread": (unavailable, READS),
 }
 HERE = "here"
-DISK_BYTES, FULL_FOR = 24 << 20, 12
+DISK_BYTES, FULL_FOR = 24 << 20, 80
 
 
 def directory(root: Path) -> Store:
@@ -153,16 +153,18 @@ def test_transactions_hold_whichever_fsync_fails_and_then_the_power(
 
 
 def full_at(root: Path, number: int) -> bool:
-    """A session whose disk is full from write `number` on, until FULL_FOR more have failed or been done;
-    whether there were so many.
+    """A session whose disk is full from write `number` on, for FULL_FOR calls of the store; whether there
+    were so many writes.
     """
     filling, faulty = root / "filling", list[FaultyStore]()
 
     def wrap(store: Store) -> Store:
-        full = Fault(number, before(lambda: fill(filling)))
-        room = Fault(number + FULL_FOR, before(filling.unlink))
-        faulty.append(FaultyStore(store, [full, room]))
+        faulty.append(FaultyStore(store, [Fault(number, before(full))]))
         return faulty[0]
+
+    def full() -> None:
+        fill(filling)
+        faulty[0].faults.append(Fault(FULL_FOR, before(filling.unlink), WRITES | READS))
 
     with small_disk(root, DISK_BYTES):
         store = directory(root / HERE)
