@@ -40,6 +40,9 @@ FAILURES = {
 }
 
 PARTITIONS, COMMITS = 2, 8
+BRIEFLY_S = 2.0
+"""After which librdkafka is asked again: it waits for records that it has given up, as long as it may."""
+
 READ = "read"
 """The topic that groups read."""
 
@@ -137,7 +140,7 @@ def transact(here: KafkaServed, topic: str) -> None:
     with closing(Consumer(group)) as consumer:
         for number, commits in enumerate((True, False, True)):
             while not transacted(producer, consumer, topic, number, commits):
-                until_done(lambda: producer.abort_transaction(WAIT_S))
+                until_done(lambda: producer.abort_transaction(BRIEFLY_S))
         (committed,) = consumer.committed([TopicPartition(READ, 0)], WAIT_S)
     assert committed.offset == 2
     found = read_all(here.bootstrap, topic, PARTITIONS, **{"fetch.wait.max.ms": 10})
@@ -155,7 +158,7 @@ def transacted(producer: Producer, consumer: Consumer, topic: str, number: int, 
         offsets, metadata = [TopicPartition(READ, 0, number)], consumer.consumer_group_metadata()
         until_done(lambda: producer.send_offsets_to_transaction(offsets, metadata, WAIT_S))
         end = producer.commit_transaction if commits else producer.abort_transaction
-        until_done(lambda: end(WAIT_S))
+        until_done(lambda: end(BRIEFLY_S))
     except KafkaException as error:
         if not error.args[0].txn_requires_abort():
             raise
