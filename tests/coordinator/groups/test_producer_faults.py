@@ -164,11 +164,14 @@ def full_at(root: Path, number: int) -> bool:
 
     def full() -> None:
         fill(filling)
-        faulty[0].faults.append(Fault(FULL_FOR, before(filling.unlink), WRITES | READS))
+        faulty[0].faults.append(Fault(FULL_FOR, before(empty), WRITES | READS))
+
+    def empty() -> None:
+        filling.unlink(missing_ok=True)
 
     with small_disk(root, DISK_BYTES):
         store = directory(root / HERE)
-        hold(Session(lambda: store, wrap))
+        hold(Session(lambda: store, wrap), empty)
     return faulty[0].faults[0].nth < 1
 
 
