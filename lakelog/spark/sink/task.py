@@ -143,7 +143,7 @@ def stage_rows(
     """Stage what a task is given for a transaction of `group`, in files of about `file_bytes`. When that
     fails, nothing of it stays.
 
-    Raises what `route`, `Draft.add` and `Draft.put` raise, UnknownTopic.
+    Raises what `route`, `Draft.add` and `Draft.put` raise, UnknownTopic, MirroredTopic.
     """
     freeze_gc()
     stager = _Stager(options, group, SystemClock(), file_bytes)
@@ -218,5 +218,6 @@ class _Stager:
             topic = self._cluster.cached_topic(name)
             if topic is None:
                 raise UnknownTopic(f"there is no topic {name!r} to write to; create it, or name another")
+            self._cluster.check_own(topic)
             self._topics[name] = topic
         return self._topics[name]

@@ -15,6 +15,7 @@ from log_tables.segments import staging
 from log_tables.segments.staging import PartitionRecords, StagedFile
 from log_tables.store.store import open_store
 from tests.kit.gateway import RunningGateway
+from tests.kit.mirrored import mirrored_topic, state_of
 from tests.kit.support import wait_until
 
 JSON = "application/vnd.kafka.json.v2+json"
@@ -48,6 +49,18 @@ def values(gateway: RunningGateway, topic: str, partition: int = 0) -> list[byte
 
 def staged_paths(gateway: RunningGateway) -> set[str]:
     return {item.path for item in open_store(gateway.data).list(f"{STAGING}/")}
+
+
+def test_what_was_staged_for_a_mirrored_topic_is_refused(gateway: RunningGateway, topic: str) -> None:
+    cluster = Cluster.open(open_store(gateway.data), create=False)
+    mirrored_topic(cluster, "staged-for")
+    state, own = state_of(cluster, "staged-for"), stage(gateway, topic, b"a")
+    status, answer = transact(gateway, topic, "1", [own, stage(gateway, "staged-for", b"b")])
+    assert (status, answer["error_code"]) == (409, 409)
+    assert "and read-only" in answer["message"]
+    assert values(gateway, topic) == []
+    assert state_of(cluster, "staged-for") == state
+    assert transact(gateway, topic, "1", [own])[0] == 200
 
 
 def test_what_was_staged_is_appended_once_and_the_files_go(gateway: RunningGateway, topic: str) -> None:
