@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from deltalake import DeltaTable
 from fastapi import FastAPI
 
 from api.process.app import create_app
@@ -19,7 +20,8 @@ from log_tables.errors import MirroredTopic
 from log_tables.store.store import open_store
 from tests.kit.every_route import Request, requests_of, routes
 from tests.kit.gateway import RunningGateway, running_gateway
-from tests.kit.mirrored import END, MIRROR, mirrored_topic, promote, state_of
+from tests.kit.mirrored import END, MIRROR, OFFSETS, copy, mirrored_topic, promote, state_of
+from tests.kit.support import wait_until
 
 COPY = "copy"
 INSTANCE = "/consumers/g/instances/i"
@@ -117,3 +119,16 @@ def test_nobody_but_its_mirror_claims_it(tmp_path: Path) -> None:
     promote(Cluster.open(open_store(tmp_path)), "t")
     with pytest.raises(MirroredTopic, match="it was promoted"):
         cluster.claim(topic, 0, mirror=MIRROR)
+
+
+def test_the_table_over_it_follows_though_no_gateway_appends_to_it(world: World) -> None:
+    topic = mirrored_topic(world.cluster, "folded")
+    location, _ = world.cluster.store.delta_location(topic.directory)
+
+    def has(*offsets: int) -> bool:
+        found = DeltaTable(location).to_pyarrow_table(columns=["offset"])["offset"].to_pylist()
+        return sorted(found) == [*offsets]
+
+    wait_until(lambda: has(*OFFSETS), "it is folded")
+    copy(world.cluster, topic, 0, [23], 25)
+    wait_until(lambda: has(*OFFSETS, 23), "it is folded on")
