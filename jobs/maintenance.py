@@ -57,7 +57,7 @@ class Job(NamedTuple):
         return self.plan(self.changeable(states), now_ms)
 
     def changeable(self, states: Sequence[PartitionState]) -> Sequence[PartitionState]:
-        """Those of `states` that it may change."""
+        """The ones among `states` that it may change."""
         return [state for state in states if not state.mirrored] if self.removes else states
 
 

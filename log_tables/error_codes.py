@@ -96,6 +96,7 @@ NAMED = frozenset(
         errors.QuotaReached,
         errors.PartitionsMaxReached,
         errors.GroupMaxSizeReached,
+        errors.MirroredTopic,
     }
 )
 """Classes that share their code with one that asks a program for something else. An answer names them by

@@ -91,7 +91,7 @@ def _set(cluster: Cluster, name: str, mirrored: MirroredFrom | None) -> None:
 
 
 def state_of(cluster: Cluster, name: str) -> tuple[object, ...]:
-    """What a topic is now: its record, and where the log of its first partition begins and ends and who leads
+    """A topic as it is now: its record, and where the log of its first partition begins and ends and who leads
     it.
     """
     cluster.refresh()

@@ -184,7 +184,7 @@ def test_a_consumer_waits_at_the_high_watermark_for_what_comes(kafka: KafkaGatew
 
 
 def polled(consumer: Consumer) -> list[tuple[str, int | None]]:
-    """What comes up to the next end."""
+    """All that comes up to the next end."""
     found: list[tuple[str, int | None]] = []
     while not found or found[-1][0] != "end":
         message = consumer.poll(WAIT_S)

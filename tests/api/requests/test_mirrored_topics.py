@@ -87,6 +87,7 @@ def test_what_changes_a_topic_is_refused_and_nothing_else(world: World, app: Fas
             if state_of(world.cluster, topic) != known:
                 assert (answer.status_code, answer.json()["error_code"]) == (409, 409), shown
                 assert f"the mirror {MIRROR} makes, and read-only" in answer.json()["message"], shown
+                assert answer.json()["error"] == "mirrored_topic"
                 refused.add(f"{method} {route}")
             else:
                 refuses_both = not (control.is_success or answer.is_success)  # there are no schemas
