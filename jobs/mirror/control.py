@@ -213,7 +213,7 @@ class Control:
 
     def _begin(self, place: TopicPartition, of: _Going, start: int) -> Copy:
         """Claim the partition, whose source begins at `start`: up to there it has nothing."""
-        log = self._cluster.claim(of.topic, place.partition)
+        log = self._cluster.claim(of.topic, place.partition, mirror=self._name)
         if log.high_watermark < start:
             if log.high_watermark:
                 lost = f"{log.high_watermark} to {start - 1}"
