@@ -91,8 +91,8 @@ def _set(cluster: Cluster, name: str, mirrored: MirroredFrom | None) -> None:
 
 
 def state_of(cluster: Cluster, name: str) -> tuple[object, ...]:
-    """A topic as it is now: its record, and where the log of its first partition begins and ends and who leads
-    it.
+    """A topic as it is now: its record, where the log of its first partition begins and ends, and
+    its leader epoch.
     """
     cluster.refresh()
     record = cluster.metadata_log.topic(name)
