@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.remote import Producer
 
+    from tests.kit.kafka_broker import Broker
+
 __all__ = [
     "browser",
     "clock",
     "engine",
     "gateway",
+    "kafka",
     "process",
     "s3",
     "seed",
@@ -61,7 +64,7 @@ if SPARK_CLASSES.exists():
     # A JVM that is another one, or has other jars, would say that it cannot use them.
     os.environ["JAVA_TOOL_OPTIONS"] += f" -XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:disable"
 
-STARTERS = {"browser", "engine", "gateway", "process", "s3", "spark", "wheel"}
+STARTERS = {"browser", "engine", "gateway", "kafka", "process", "s3", "spark", "wheel"}
 """Fixtures that start a process, or build for long."""
 
 LONG = ("deploy", "house", "jobs", "lakelog", "log_tables/root", "system")
@@ -196,6 +199,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         pytest.skip("no S3 server: `make setup` builds versitygw where Go is installed")
     with s3_server(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
+    """A real broker of Apache Kafka, for a file of tests. It cleans compacted logs soon, and knows ACLs."""
+    from tests.kit.kafka_broker import broker
+
+    with broker(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

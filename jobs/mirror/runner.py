@@ -58,8 +58,11 @@ class Runner:
             self._errors.append(error)
 
 
-def copy_mirror(cluster: Cluster, name: str, stopping: threading.Event) -> None:
-    """Copy what the mirror `name` names until `stopping` is set, then commit what was read.
+def copy_mirror(
+    cluster: Cluster, name: str, stopping: threading.Event, look_s: float = LOOK_S
+) -> None:
+    """Copy what the mirror `name` names until `stopping` is set, then commit what was read. Every `look_s`
+    seconds is looked at source and metadata log.
 
     Returns, too, when the mirror is deleted. Raises InvalidArgument for settings of the source, TakenOver.
     """
@@ -86,5 +89,5 @@ def copy_mirror(cluster: Cluster, name: str, stopping: threading.Event) -> None:
                     if str(error) != said:
                         _log.warning("the mirror %s looks again soon: %s", name, error)
                     said = str(error)
-                looking, due_s = None, timer() + LOOK_S
+                looking, due_s = None, timer() + look_s
         copier.drain()

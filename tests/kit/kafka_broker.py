@@ -1,6 +1,6 @@
 """A broker of Apache Kafka itself, as the source of what is copied."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from tests.kit.support import WAIT_S, free_port, wait_until
 class Broker:
     """One broker, which is its own controller, at `bootstrap`, also after it was started again."""
 
-    def __init__(self, directory: Path, **settings: object) -> None:
+    def __init__(self, directory: Path) -> None:
         class_path = java_class_path("kafka", "kafka-broker")
         directory.mkdir(parents=True, exist_ok=True)
         port, controller = free_port(), free_port()
         self.bootstrap = f"127.0.0.1:{port}"
-        file = directory / "server.properties"
+        self.data, file = directory / "data", directory / "server.properties"
         alone = dict.fromkeys(
             (
                 "offsets.topic.replication.factor",
@@ -42,11 +42,14 @@ class Broker:
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": directory / "data",
+            "log.dirs": self.data,
             "auto.create.topics.enable": "false",
+            "log.cleaner.backoff.ms": 100,
+            "log.initial.task.delay.ms": 100,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
             "group.initial.rebalance.delay.ms": 0,
             **alone,
-            **settings,
         }
         file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
         kafka_tool("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(file))
@@ -89,9 +92,9 @@ class Broker:
 
 
 @contextmanager
-def broker(directory: Path, settings: Mapping[str, object] = {}) -> Iterator[Broker]:
+def broker(directory: Path) -> Iterator[Broker]:
     """A broker, which is killed at the end."""
-    made = Broker(directory, **settings)
+    made = Broker(directory)
     try:
         yield made
     finally:

@@ -1,0 +1,110 @@
+"""A mirror of a real Kafka that runs in a thread, and what both sides have."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from jobs.mirror import mirrors
+from jobs.mirror.promotion import progress
+from jobs.mirror.runner import copy_mirror
+from jobs.mirror.source import Source
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord
+from log_tables.record import header_pairs
+from log_tables.root.fsck import check
+from tests.kit.kafka import Read, read_all
+from tests.kit.kafka_broker import Broker
+from tests.kit.support import WAIT_S, wait_until
+
+NAME = "copy"
+
+_OFTEN_S = 0.1
+_MIB = 1 << 20
+
+
+def note(cluster: Cluster, kafka: Broker, *topics: str, records_gaps: bool = False) -> None:
+    """Note the mirror NAME of these topics."""
+    cluster_id = Source(kafka.bootstrap).cluster_id()
+    record = MirrorRecord(
+        NAME, kafka.bootstrap, topics, cluster_id=cluster_id, records_gaps=records_gaps, created_ms=1
+    )
+    mirrors.create_mirror(cluster, record, [])
+
+
+@contextmanager
+def running(cluster: Cluster) -> Iterator[None]:
+    """The mirror NAME copies, and ends in order; what ended it before is raised."""
+    stopping = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(copy_mirror, cluster, NAME, stopping, _OFTEN_S)
+        try:
+            yield
+        finally:
+            stopping.set()
+            done.result(WAIT_S)
+
+
+def level(cluster: Cluster, kafka: Broker, *topics: str) -> None:
+    """Wait until these topics are here, and at the ends that their sources have now."""
+    source = Source(kafka.bootstrap)
+
+    def is_level() -> bool:
+        found = [each for each in progress(cluster, NAME, source) if each.topic in topics]
+        return {each.topic for each in found} == {*topics} and all(each.lag == 0 for each in found)
+
+    wait_until(is_level, f"{topics} are copied")
+
+
+def stopped(cluster: Cluster, topic: str) -> str:
+    """Wait until the copy of a topic has stopped; returns why."""
+    wait_until(lambda: bool(_mirrored(cluster, topic).stopped), f"the copy of {topic} has stopped")
+    return _mirrored(cluster, topic).stopped
+
+
+def _mirrored(cluster: Cluster, topic: str) -> MirroredFrom:
+    cluster.refresh()
+    known = cluster.metadata_log.topic(topic)
+    return MirroredFrom("", "") if known is None or known.mirrored is None else known.mirrored
+
+
+def here(cluster: Cluster, topic: str) -> list[Read]:
+    """All records of a copy, as `read_all` gives those of its source. Its times have one kind."""
+    opened = cluster.topic(topic)
+    kind = 2 if opened.config["message.timestamp.type"] == "LogAppendTime" else 1
+    found: list[Read] = []
+    for number in range(opened.partition_count):
+        log = opened.partition(number)
+        log.refresh()
+        at = log.log_start
+        while at < log.high_watermark:
+            plan = log.plan_read(at, _MIB)
+            for batch in log.read(plan):
+                times = [us // 1000 for us in batch["timestamp"].cast(pa.int64()).to_pylist()]
+                columns = [batch[name].to_pylist() for name in ("offset", "key", "value")]
+                pairs = header_pairs(batch["headers"])
+                found += [
+                    Read(number, offset, key, value, tuple(headers), (kind, time))
+                    for offset, key, value, headers, time in zip(*columns, pairs, times, strict=True)
+                ]
+            at = plan.end
+    return found
+
+
+def equal(cluster: Cluster, kafka: Broker, topic: str, count: int | None = None) -> list[Read]:
+    """Check that the copy of a topic has what its source has, of so many records; returns them."""
+    config = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+    partitions = cluster.topic(topic).partition_count
+    there = read_all(kafka.bootstrap, topic, partitions, **config)
+    assert here(cluster, topic) == there
+    assert count is None or len(there) == count
+    return there
+
+
+def sound(cluster: Cluster) -> None:
+    """Check that the root has no problem."""
+    assert check(cluster.store).problems == []
+
+
