@@ -13,6 +13,7 @@ from tests.kit.kafka_programs import kafka_tool
 from tests.kit.programs import Program, java_class_path
 from tests.kit.support import WAIT_S, free_port, wait_until
 
+
 class Broker:
     """One broker, which is its own controller, at `bootstrap`, also after it was started again."""
 

@@ -4,8 +4,12 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
 
 import pyarrow as pa
+import pytest
+from confluent_kafka import TopicPartition
 
 from jobs.mirror import mirrors
 from jobs.mirror.promotion import progress
@@ -15,14 +19,34 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord
 from log_tables.record import header_pairs
 from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.kit.kafka import Read, read_all
 from tests.kit.kafka_broker import Broker
 from tests.kit.support import WAIT_S, wait_until
 
 NAME = "copy"
 
+_NUMBERS = count()
 _OFTEN_S = 0.1
 _MIB = 1 << 20
+
+
+@pytest.fixture
+def cluster(store_root: Path) -> Cluster:
+    """An empty root, on disk."""
+    return Cluster.open(open_store(str(store_root)))
+
+
+@pytest.fixture
+def name() -> str:
+    """Of a topic that no other test has."""
+    return f"topic-{next(_NUMBERS)}"
+
+
+def delete_before(kafka: Broker, topic: str, offset: int) -> None:
+    """Delete what the first partition of a topic has below an offset, at the source."""
+    (done,) = kafka.admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+    done.result(WAIT_S)
 
 
 def note(cluster: Cluster, kafka: Broker, *topics: str, records_gaps: bool = False) -> None:
@@ -35,11 +59,11 @@ def note(cluster: Cluster, kafka: Broker, *topics: str, records_gaps: bool = Fal
 
 
 @contextmanager
-def running(cluster: Cluster) -> Iterator[None]:
+def running(cluster: Cluster, look_s: float = _OFTEN_S) -> Iterator[None]:
     """The mirror NAME copies, and ends in order; what ended it before is raised."""
     stopping = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(copy_mirror, cluster, NAME, stopping, _OFTEN_S)
+        done = pool.submit(copy_mirror, cluster, NAME, stopping, look_s)
         try:
             yield
         finally:
@@ -106,5 +130,3 @@ def equal(cluster: Cluster, kafka: Broker, topic: str, count: int | None = None)
 def sound(cluster: Cluster) -> None:
     """Check that the root has no problem."""
     assert check(cluster.store).problems == []
-
-

@@ -1,0 +1,211 @@
+"""A mirror stops a topic rather than lie about it, says why, and goes on with the others."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from jobs.mirror import mirrors
+from jobs.mirror.control import TakenOver
+from jobs.mirror.promotion import NotAtItsEnd, promote
+from jobs.mirror.source import Source
+from log_tables.cluster.cluster import Cluster
+from log_tables.errors import InvalidArgument
+from log_tables.store.store import open_store
+from tests.kit.kafka import produce, read_all
+from tests.kit.kafka_broker import Broker
+from tests.kit.mirrors import (
+    NAME,
+    cluster,
+    delete_before,
+    equal,
+    here,
+    level,
+    name,
+    note,
+    running,
+    sound,
+    stopped,
+)
+from tests.kit.support import WAIT_S, wait_until
+
+__all__ = ["cluster", "name"]
+
+OLD, NEW = [b"old%d" % number for number in range(10)], [b"new%d" % number for number in range(20)]
+
+
+@pytest.fixture
+def copied(kafka: Broker, cluster: Cluster, name: str) -> str:
+    """A topic whose ten records were copied, by a mirror that does not run now and has another topic, too."""
+    kafka.create_topic(name)
+    kafka.create_topic(f"{name}-other")
+    produce(kafka.bootstrap, name, OLD)
+    note(cluster, kafka, f"^{name}.*")
+    with running(cluster):
+        level(cluster, kafka, name, f"{name}-other")
+    return name
+
+
+def others_go_on(kafka: Broker, cluster: Cluster, topic: str) -> None:
+    """Check that the other topic of the mirror is copied."""
+    produce(kafka.bootstrap, f"{topic}-other", [b"on"])
+    level(cluster, kafka, f"{topic}-other")
+
+
+def test_a_topic_that_was_recreated_amid_the_copy_is_not_copied_on_top(
+    kafka: Broker, cluster: Cluster, copied: str
+) -> None:
+    log = cluster.topic(copied).partition(0)
+    claims = log.snapshot.leader_epoch
+    with running(cluster, look_s=WAIT_S):
+        wait_until(lambda: log.refresh().leader_epoch > claims, "the mirror has looked")
+        others_go_on(kafka, cluster, copied)
+        kafka.delete_topic(copied)
+        kafka.create_topic(copied)
+        produce(kafka.bootstrap, copied, NEW)
+        why = stopped(cluster, copied)
+        assert f"lakelog mirror promote {NAME} --topic {copied} --now" in why
+        others_go_on(kafka, cluster, copied)
+    assert [each.value for each in here(cluster, copied)] == OLD
+    sound(cluster)
+
+
+def test_a_deleted_topic_stays_and_stops(kafka: Broker, cluster: Cluster, copied: str) -> None:
+    kafka.delete_topic(copied)
+    with running(cluster):
+        assert "the source has no such topic any more" in stopped(cluster, copied)
+    with pytest.raises(InvalidArgument, match=r"has stopped: .* add --now"):
+        promote(cluster, NAME, [copied], Source(kafka.bootstrap), 0)
+    assert promote(cluster, NAME, [copied], None, 0) == [copied]
+    assert [each.value for each in here(cluster, copied)] == OLD
+
+
+def test_what_was_purged_before_it_was_copied_stops(kafka: Broker, cluster: Cluster, copied: str) -> None:
+    produce(kafka.bootstrap, copied, NEW)
+    delete_before(kafka, copied, 25)
+    with running(cluster):
+        assert f"{copied}-0 begins at offset 25, and the copy ends at 10" in stopped(cluster, copied)
+        others_go_on(kafka, cluster, copied)
+        assert mirrors.resume(cluster, NAME) == [copied]
+        stopped(cluster, copied)
+    assert [each.value for each in here(cluster, copied)] == OLD
+
+
+def test_with_on_gap_record_the_copy_goes_on_behind_the_gap(
+    kafka: Broker, cluster: Cluster, name: str
+) -> None:
+    kafka.create_topic(name)
+    produce(kafka.bootstrap, name, OLD)
+    note(cluster, kafka, name, records_gaps=True)
+    with running(cluster):
+        level(cluster, kafka, name)
+    produce(kafka.bootstrap, name, NEW)
+    delete_before(kafka, name, 25)
+    with running(cluster):
+        level(cluster, kafka, name)
+    assert cluster.topic(name).partition(0).log_start == 25
+    equal(cluster, kafka, name, 5)
+    sound(cluster)
+
+
+def test_a_topic_that_may_not_be_read_any_more_stops_until_it_may(
+    kafka: Broker, cluster: Cluster, copied: str
+) -> None:
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        copied,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.DENY,
+    )
+    describing = AclBinding(
+        ResourceType.TOPIC,
+        copied,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.ALL,
+        AclPermissionType.ALLOW,
+    )
+    produce(kafka.bootstrap, copied, NEW)
+    for made in kafka.admin.create_acls([describing, rule]).values():
+        made.result(WAIT_S)
+    with running(cluster):
+        assert "Topic authorization failed" in stopped(cluster, copied)
+        others_go_on(kafka, cluster, copied)
+        for filtered in (rule, describing):
+            _remove(kafka, filtered)
+        mirrors.resume(cluster, NAME)
+        level(cluster, kafka, copied)
+    equal(cluster, kafka, copied, 30)
+
+
+def _remove(kafka: Broker, rule: AclBinding) -> None:
+    from confluent_kafka.admin import AclBindingFilter
+
+    (done,) = kafka.admin.delete_acls(
+        [
+            AclBindingFilter(
+                rule.restype,
+                rule.name,
+                rule.resource_pattern_type,
+                rule.principal,
+                rule.host,
+                rule.operation,
+                rule.permission_type,
+            )
+        ]
+    ).values()
+    done.result(WAIT_S)
+
+
+def test_of_two_processes_the_later_one_copies_and_the_first_ends(
+    kafka: Broker, cluster: Cluster, copied: str
+) -> None:
+    second = Cluster.open(open_store(cluster.store.url))
+
+    def take_over() -> None:
+        with running(cluster):
+            others_go_on(kafka, cluster, copied)
+            with running(second):
+                produce(kafka.bootstrap, copied, NEW)
+                level(second, kafka, copied)
+                equal(second, kafka, copied, 30)
+
+    with pytest.raises(TakenOver, match="another process copies"):
+        take_over()
+    sound(second)
+
+
+def test_a_paused_mirror_copies_nothing_and_cannot_be_promoted_before_its_end(
+    kafka: Broker, cluster: Cluster, copied: str
+) -> None:
+    mirrors.pause(cluster, NAME)
+    produce(kafka.bootstrap, copied, NEW)
+    with running(cluster):
+        with pytest.raises(NotAtItsEnd, match=rf"{copied}-0 is at offset 10, and its source ends at 30"):
+            promote(cluster, NAME, [copied], Source(kafka.bootstrap), 0.2)
+        mirrors.resume(cluster, NAME)
+        level(cluster, kafka, copied)
+    equal(cluster, kafka, copied, 30)
+
+
+def test_a_source_that_lost_records_stops(kafka: Broker, cluster: Cluster, copied: str) -> None:
+    kafka.program.kill()
+    shutil.rmtree(Path(kafka.data, f"{copied}-0"))
+    kafka.program.start()
+    kafka.await_ready()
+    wait_until(lambda: read_all(kafka.bootstrap, copied) == [], "the source is empty")
+    with running(cluster):
+        assert f"{copied}-0 ends at offset 0, and the copy at 10" in stopped(cluster, copied)
+        others_go_on(kafka, cluster, copied)
+    assert [each.value for each in here(cluster, copied)] == OLD
