@@ -11,6 +11,7 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import (
     BrokerLeft,
     BrokerRecord,
+    MirroredFrom,
     MirrorRecord,
     MirrorRemoved,
     TopicRecord,
@@ -86,6 +87,8 @@ class TopicHistory:
         yield from self._settings(topic)
         if not _is_id(topic.topic_id):
             yield f"gives topic {name} the id {topic.topic_id[:40]!r}, not 32 hexadecimal digits"
+        if topic.mirrored is not None:
+            yield from self._mirrored(name, topic.mirrored)
         owner = self._owners.setdefault(topic.topic_id, name)
         if owner != name:
             yield f"gives topic {name} the id of topic {owner}"
@@ -102,13 +105,25 @@ class TopicHistory:
         elif not topic.live and self.whole:
             yield f"says that topic {name} is deleted, and no record says that it was created"
 
+    def _mirrored(self, name: str, mirrored: MirroredFrom) -> Iterator[str]:
+        """A copy has the name of its source, and a mirror that makes it."""
+        if mirrored.topic != name:
+            yield f"says that topic {name} is a copy of {mirrored.topic[:100]!r}, which has another name"
+        if mirrored.topic_id and not _is_id(mirrored.topic_id):
+            yield f"gives the source of topic {name} the id {mirrored.topic_id[:40]!r}, not 32 digits"
+        if self.whole and mirrored.mirror not in self.mirrors:
+            yield f"says that the mirror {mirrored.mirror[:100]!r} makes topic {name}, which is not on the list"
+
     def _mirror(self, mirror: MirrorRecord, key: bytes) -> Iterator[str]:
-        """A mirror keeps its name, and the cluster that it copies."""
+        """A mirror stays what it was created as, but for whether it is paused."""
         if key != b"@" + mirror.name.encode():
             yield f"has the key {key[:100]!r}, and is of the mirror {mirror.name[:100]!r}"
+        texts = (mirror.source, mirror.config, mirror.cluster_id, *mirror.topics, *mirror.groups)
+        if not mirror.source or not mirror.topics or not all(each.isprintable() for each in texts):
+            yield f"says nothing of the source or the topics of the mirror {mirror.name[:100]!r}"
         before = self.mirrors.get(mirror.name)
-        if before is not None and before.cluster_id not in ("", mirror.cluster_id):
-            yield f"gives the mirror {mirror.name} another cluster, {mirror.cluster_id[:100]!r}"
+        if before is not None and replace(before, paused=False) != replace(mirror, paused=False):
+            yield f"changes what the mirror {mirror.name[:100]} was created as"
 
     def _removed(self, mirror: MirrorRemoved) -> Iterator[str]:
         if self.whole and mirror.name not in self.mirrors:
@@ -158,12 +173,21 @@ def _step(before: TopicRecord, topic: TopicRecord) -> Iterator[str]:
         yield f"gives topic {name} the id {topic.topic_id}, and it had {before.topic_id}"
     if not topic.columns.startswith(before.columns):
         yield f"gives topic {name} other columns than the record before, which only grow"
+    if before.mirrored is None and topic.mirrored is not None:
+        yield f"says that topic {name} is a copy, which was none"
+    if before.mirrored and topic.mirrored and not _is_same_source(before.mirrored, topic.mirrored):
+        yield f"gives topic {name} another source than it had"
     if topic.partitions < before.partitions:
         yield f"gives topic {name} {counted(topic.partitions, 'partition')}, and it had {before.partitions}"
     if topic.live and not before.live:
         yield f"says that topic {name} lives, which was deleted before"
     if before.live and not topic.live and topic.incarnation not in topic.deleted:
         yield f"says that topic {name} is deleted, and not when"
+
+
+def _is_same_source(before: MirroredFrom, now: MirroredFrom) -> bool:
+    """Whether a copy has the mirror and the source that it had; its id may have been unknown."""
+    return before.mirror == now.mirror and before.topic_id in ("", now.topic_id)
 
 
 def _broker(broker: BrokerRecord, key: bytes) -> Iterator[str]:

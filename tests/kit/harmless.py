@@ -95,6 +95,7 @@ a number that it may have
     groups | TransactionsValue | producer_id | forged
 a record has all that holds: a later one says it again
     metadata | topic altered | | missing
+    metadata | copy, copy stopped, mirror, mirror paused | | missing
 a setting like any other; its tables show some, which a check of the root compares
     metadata | topic, topic deleted | configs.retention.ms | forged, missing
     metadata | topic, topic deleted | configs.value.columns | missing, out of range
@@ -103,6 +104,8 @@ a text that clients choose
     groups | MemberValue | topics | forged, out of range
     groups | OffsetValue | member, metadata | forged, out of range
     groups | Retry | digest | forged, out of range
+a text that people read
+    metadata | copy stopped | mirrored.stopped | forged, missing, out of range
 a time that it may have
     groups | ClassicValue | members.a.rebalance_timeout_ms, members.a.session_timeout_ms | forged
     groups | GroupValue | idle_ms | forged
@@ -110,6 +113,7 @@ a time that it may have
 a time: when files of a deleted topic may go
     metadata | topic deleted | deleted.N | forged
 a topic may grow, and the tables are gone
+    metadata | copy promoted | partitions | forged
     metadata | topic deleted | partitions | forged
 an append that failed may be there twice
     audit | access, change, denial, loss, refusal | | doubled
@@ -127,8 +131,11 @@ it is its default
     groups | GroupValue | idle_ms | missing
     groups | MemberValue | epoch | missing
     groups | OffsetValue | committed_ms, leader_epoch, member, metadata | missing
+    metadata | copy, copy promoted, copy stopped | columns | missing
+    metadata | copy, copy promoted, copy stopped, topic, topic altered | live | missing
+    metadata | copy | mirrored.stopped | missing
     metadata | gateway, gateway that leads | leaving, rack | missing
-    metadata | topic, topic altered | live | missing
+    metadata | mirror | paused | missing
 nothing else in a root says for whom or for what a rule or a credential is
     credentials | key | created_ms, expires_ms, principal | forged
     credentials | key | expires_ms | missing
@@ -141,7 +148,7 @@ nothing else in a root says that it happened
     audit | access, change, denial, loss, refusal | | missing
 nothing else in a root says that the record was there
     credentials | user removed | | missing
-    metadata | acl removed, gateway, quota removed, security, topic | | missing
+    metadata | acl removed, gateway, mirror deleted, quota removed, security, topic | | missing
 nothing else in a root says who did what, and when
     audit | access | actor.user.groups.name, actor.user.name, dst_endpoint.name, metadata.uid | forged
     audit | access | resources.type, src_endpoint.ip | forged
@@ -162,13 +169,19 @@ people alone read when a key was last used
     credentials | later use, use, use revoked | | missing
     credentials | later use, use | value | forged
     credentials | use revoked | key | forged
+people pause a mirror, and let it go on
+    metadata | mirror | paused | forged
+    metadata | mirror paused | paused | forged, missing
 the newest record of a key counts
     credentials | later use, use, use revoked, user | | doubled
     groups | ClassicValue, GroupValue, MemberValue, OffsetValue, Retry | | doubled
-    metadata | acl, gateway, gateway that leads, quota, security, super user, topic | | doubled
+    metadata | acl, copy, copy promoted, copy stopped, gateway, gateway that leads | | doubled
+    metadata | mirror, mirror paused, quota, security, super user, topic | | doubled
     metadata | topic altered, topic deleted | | doubled
 the tables of the topic say it: a check of the root names it
     metadata | topic deleted | | missing
+the source of a copy may have no id
+    metadata | copy | mirrored.topic_id | missing, out of range
 whom to ask first; the leader is who wins the next put
     metadata | gateway that leads, gateway that left | | missing
     metadata | gateway that leads | leads.t, leaving | forged

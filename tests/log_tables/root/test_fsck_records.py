@@ -20,7 +20,14 @@ from log_tables.cluster.audit_record import AuditKind, AuditRecord, encode
 from log_tables.cluster.credential import ApiKeyRecord, ScramCredential, ScramUserRecord
 from log_tables.cluster.credential_log import api_key_record, revocations, use_record, user_record
 from log_tables.cluster.group_log import encode as group_record
-from log_tables.cluster.metadata_log import BrokerLeft, BrokerRecord, TopicRecord
+from log_tables.cluster.metadata_log import (
+    BrokerLeft,
+    BrokerRecord,
+    MirroredFrom,
+    MirrorRecord,
+    MirrorRemoved,
+    TopicRecord,
+)
 from log_tables.cluster.metadata_log import encode as metadata_record
 from log_tables.errors import CorruptLog
 from log_tables.key_hash import MURMUR3, partition_for_key
@@ -45,6 +52,12 @@ ALLOW = Acl(
     Permission.ALLOW,
 )
 
+MIRROR = MirrorRecord(
+    "m", "a:9092", ("c", "^x.*"), ("^g.*",), "/etc/kafka.conf", "cluster", records_gaps=True, created_ms=7
+)
+COPY = TopicRecord("c", OTHER_ID, 1, 1, {}, mirrored=MirroredFrom("m", "c", "3" * 32))
+STOPPED = MirroredFrom("m", "c", "3" * 32, "the source is gone")
+
 METADATA = {
     "topic": metadata_record(TOPIC),
     "topic altered": metadata_record(
@@ -56,6 +69,12 @@ METADATA = {
     "gateway": metadata_record(BROKER),
     "gateway that leads": metadata_record(msgspec.structs.replace(BROKER, leads={"t": [0, 1]})),
     "gateway that left": metadata_record(BrokerLeft(1)),
+    "mirror": metadata_record(MIRROR),
+    "mirror paused": metadata_record(msgspec.structs.replace(MIRROR, paused=True)),
+    "copy": metadata_record(COPY),
+    "copy stopped": metadata_record(msgspec.structs.replace(COPY, mirrored=STOPPED)),
+    "copy promoted": metadata_record(msgspec.structs.replace(COPY, mirrored=None)),
+    "mirror deleted": metadata_record(MirrorRemoved("m")),
     "acl": acl_record(ALLOW),
     "acl removed": acl_record(ALLOW, removed=True),
     "super user": super_user_record("User:root"),
