@@ -1,4 +1,4 @@
-"""What a mirror has to copy, as source and metadata log say now, and what stops the copy of a topic."""
+"""The partitions that a mirror has to copy, as its source and the metadata log say, and what stops a topic."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class AnotherCluster(Retriable):
 
 @dataclass(frozen=True)
 class Look:
-    """What was found: the partitions that are to be read on, and those that are begun."""
+    """A look: the partitions that are to be read on, and those that are begun."""
 
     stay: frozenset[TopicPartition]
     begin: list[Copy]
@@ -80,8 +80,8 @@ class Control:
     def look(
         self, held: Collection[TopicPartition], failed: Mapping[TopicPartition, Exception]
     ) -> Look | None:
-        """What is to be copied; `held` are the partitions that are, and `failed` those that were let go, with
-        the reasons.
+        """Find what is to be copied; `held` are the partitions that are, and `failed` those that were let go,
+        with the reasons.
 
         Makes topics and partitions that are missing, moves log starts, and notes what has stopped. Returns
         None if the mirror was deleted. Raises Unreachable, AuthorizationFailed, AnotherCluster, TakenOver,

@@ -1,5 +1,5 @@
-"""What the metadata log says of mirrors, and how that is changed: a mirror is created, paused, resumed and
-deleted, one of its topics is made, stopped and promoted.
+"""Mirrors in the metadata log, and how they are changed: a mirror is created, paused, resumed and deleted,
+one of its topics is made, stopped and promoted.
 """
 
 import re
@@ -70,7 +70,7 @@ def check_mirror(cluster: Cluster, mirror: MirrorRecord) -> None:
 
 
 def matching(mirror: MirrorRecord, names: Iterable[str]) -> list[str]:
-    """Those of `names` that `mirror` copies, in order: a pattern is one of Python's for the whole name."""
+    """The `names` that `mirror` copies, in order. A pattern is one of Python's, for the whole name."""
     patterns = [re.compile(each) for each in mirror.topics if each.startswith(PATTERN)]
     named = {each for each in mirror.topics if not each.startswith(PATTERN)}
     return sorted(n for n in names if n in named or any(each.fullmatch(n) for each in patterns))
@@ -162,7 +162,7 @@ def create_copy(
 
 
 def copied_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of the source's `settings` that its copy gets: COPIED_SETTINGS that are not our defaults."""
+    """The settings that a copy gets of the source's `settings`: COPIED_SETTINGS that are not our defaults."""
     found = {name: settings[name] for name in COPIED_SETTINGS if name in settings}
     if "max.message.bytes" in found:
         found["max.message.bytes"] = str(min(int(found["max.message.bytes"]), RECORD_HARD_MAX_BYTES))

@@ -103,7 +103,7 @@ class Source:
         return _made(Consumer, config, self._file)
 
     def cluster_id(self) -> str:
-        """What the cluster calls itself; "" from brokers that do not say."""
+        """The id that the cluster gives itself; "" from brokers that do not say."""
         return (
             self._asked(lambda: self._admin.describe_cluster(request_timeout=ASKED_S).result()).cluster_id
             or ""
@@ -186,7 +186,7 @@ _MOVING = {
 
 
 def error_of(error: KafkaError, bootstrap: str) -> LakelogError:
-    """What librdkafka's error means to a copy."""
+    """Our error that says what librdkafka's means to a copy."""
     said = error.str()
     if error.code() in _UNKNOWN:
         return UnknownAtSource(f"the source at {bootstrap} says: {said}")

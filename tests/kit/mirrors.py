@@ -39,7 +39,7 @@ def cluster(store_root: Path) -> Cluster:
 
 @pytest.fixture
 def name() -> str:
-    """Of a topic that no other test has."""
+    """The name of a topic that no other test has."""
     return f"topic-{next(_NUMBERS)}"
 
 
