@@ -1,4 +1,4 @@
-"""The partitions that a mirror has to copy, as its source and the metadata log say, and what stops a topic."""
+"""The partitions that a mirror has to copy, as source and metadata log say, and what stops a topic."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -58,9 +58,7 @@ class Runner:
             self._errors.append(error)
 
 
-def copy_mirror(
-    cluster: Cluster, name: str, stopping: threading.Event, look_s: float = LOOK_S
-) -> None:
+def copy_mirror(cluster: Cluster, name: str, stopping: threading.Event, look_s: float = LOOK_S) -> None:
     """Copy what the mirror `name` names until `stopping` is set, then commit what was read. Every `look_s`
     seconds is looked at source and metadata log.
 

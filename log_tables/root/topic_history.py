@@ -112,7 +112,7 @@ class TopicHistory:
         if mirrored.topic_id and not _is_id(mirrored.topic_id):
             yield f"gives the source of topic {name} the id {mirrored.topic_id[:40]!r}, not 32 digits"
         if self.whole and mirrored.mirror not in self.mirrors:
-            yield f"says that the mirror {mirrored.mirror[:100]!r} makes topic {name}, which is not on the list"
+            yield f"says that a mirror {mirrored.mirror[:100]!r} makes topic {name}, which is not on the list"
 
     def _mirror(self, mirror: MirrorRecord, key: bytes) -> Iterator[str]:
         """A mirror stays what it was created as, but for whether it is paused."""
@@ -173,9 +173,7 @@ def _step(before: TopicRecord, topic: TopicRecord) -> Iterator[str]:
         yield f"gives topic {name} the id {topic.topic_id}, and it had {before.topic_id}"
     if not topic.columns.startswith(before.columns):
         yield f"gives topic {name} other columns than the record before, which only grow"
-    if before.mirrored is None and topic.mirrored is not None:
-        yield f"says that topic {name} is a copy, which was none"
-    if before.mirrored and topic.mirrored and not _is_same_source(before.mirrored, topic.mirrored):
+    if topic.mirrored is not None and not _is_same_source(before.mirrored, topic.mirrored):
         yield f"gives topic {name} another source than it had"
     if topic.partitions < before.partitions:
         yield f"gives topic {name} {counted(topic.partitions, 'partition')}, and it had {before.partitions}"
@@ -185,9 +183,9 @@ def _step(before: TopicRecord, topic: TopicRecord) -> Iterator[str]:
         yield f"says that topic {name} is deleted, and not when"
 
 
-def _is_same_source(before: MirroredFrom, now: MirroredFrom) -> bool:
+def _is_same_source(before: MirroredFrom | None, now: MirroredFrom) -> bool:
     """Whether a copy has the mirror and the source that it had; its id may have been unknown."""
-    return before.mirror == now.mirror and before.topic_id in ("", now.topic_id)
+    return before is not None and before.mirror == now.mirror and before.topic_id in ("", now.topic_id)
 
 
 def _broker(broker: BrokerRecord, key: bytes) -> Iterator[str]:

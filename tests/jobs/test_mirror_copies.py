@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.cimpl import NewPartitions
 from msgspec.structs import replace
 
 from jobs.mirror import mirrors
@@ -49,7 +50,7 @@ def test_records_are_copied_whole_and_new_ones_follow(kafka: Broker, cluster: Cl
         for value, key in odd:
             producer.produce(name, value, key, partition=1)
         for number in range(first, first + 3_000):
-            headers = [("a", b"1"), ("a", None), ("é", b"")][: number % 4]
+            headers: Any = [("a", b"1"), ("a", None), ("é", b"")][: number % 4]
             producer.produce(
                 name, b"%d" % number, b"%d" % (number % 7), headers=headers, timestamp=1 + number
             )
@@ -92,8 +93,8 @@ def test_aborted_records_and_markers_are_gaps_and_an_open_transaction_is_awaited
 def test_a_compacted_topic_has_its_gaps_also_while_its_tail_is_rewritten(
     kafka: Broker, cluster: Cluster, name: str
 ) -> None:
-    config = {"segment_ms": 100, "min_cleanable_dirty_ratio": 0.01}
-    kafka.create_topic(name, cleanup_policy="compact", **config)
+    config: dict[str, Any] = {"segment_ms": 100, "min_cleanable_dirty_ratio": 0.01}
+    kafka.create_topic(name, 1, cleanup_policy="compact", **config)
     numbers = count()
 
     def send(records: int) -> int:

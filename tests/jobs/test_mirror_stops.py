@@ -1,16 +1,13 @@
 """A mirror stops a topic rather than lie about it, says why, and goes on with the others."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from jobs.mirror import mirrors
 from jobs.mirror.control import TakenOver
@@ -37,6 +34,8 @@ from tests.kit.mirrors import (
 from tests.kit.support import WAIT_S, wait_until
 
 __all__ = ["cluster", "name"]
+
+Acl = TypeVar("Acl")
 
 OLD, NEW = [b"old%d" % number for number in range(10)], [b"new%d" % number for number in range(20)]
 
@@ -118,54 +117,30 @@ def test_with_on_gap_record_the_copy_goes_on_behind_the_gap(
 def test_a_topic_that_may_not_be_read_any_more_stops_until_it_may(
     kafka: Broker, cluster: Cluster, copied: str
 ) -> None:
-    rule = AclBinding(
-        ResourceType.TOPIC,
-        copied,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.READ,
-        AclPermissionType.DENY,
-    )
-    describing = AclBinding(
-        ResourceType.TOPIC,
-        copied,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.ALL,
-        AclPermissionType.ALLOW,
-    )
+    rules = [
+        _rule(AclBinding, copied, AclOperation.ALL, AclPermissionType.ALLOW),
+        _rule(AclBinding, copied, AclOperation.READ, AclPermissionType.DENY),
+    ]
     produce(kafka.bootstrap, copied, NEW)
-    for made in kafka.admin.create_acls([describing, rule]).values():
+    for made in kafka.admin.create_acls(rules).values():
         made.result(WAIT_S)
     with running(cluster):
         assert "Topic authorization failed" in stopped(cluster, copied)
         others_go_on(kafka, cluster, copied)
-        for filtered in (rule, describing):
-            _remove(kafka, filtered)
+        every = _rule(AclBindingFilter, copied, AclOperation.ANY, AclPermissionType.ANY)
+        for gone in kafka.admin.delete_acls([every]).values():
+            gone.result(WAIT_S)
         mirrors.resume(cluster, NAME)
         level(cluster, kafka, copied)
     equal(cluster, kafka, copied, 30)
 
 
-def _remove(kafka: Broker, rule: AclBinding) -> None:
-    from confluent_kafka.admin import AclBindingFilter
-
-    (done,) = kafka.admin.delete_acls(
-        [
-            AclBindingFilter(
-                rule.restype,
-                rule.name,
-                rule.resource_pattern_type,
-                rule.principal,
-                rule.host,
-                rule.operation,
-                rule.permission_type,
-            )
-        ]
-    ).values()
-    done.result(WAIT_S)
+def _rule(
+    kind: Callable[..., Acl], topic: str, operation: AclOperation, permission: AclPermissionType
+) -> Acl:
+    """An ACL of the topic for everybody, or a filter of such."""
+    where = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+    return kind(*where, "User:ANONYMOUS", "*", operation, permission)
 
 
 def test_of_two_processes_the_later_one_copies_and_the_first_ends(

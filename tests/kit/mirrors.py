@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -119,9 +120,8 @@ def here(cluster: Cluster, topic: str) -> list[Read]:
 
 def equal(cluster: Cluster, kafka: Broker, topic: str, count: int | None = None) -> list[Read]:
     """Check that the copy of a topic has what its source has, of so many records; returns them."""
-    config = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
-    partitions = cluster.topic(topic).partition_count
-    there = read_all(kafka.bootstrap, topic, partitions, **config)
+    config: dict[str, Any] = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+    there = read_all(kafka.bootstrap, topic, cluster.topic(topic).partition_count, **config)
     assert here(cluster, topic) == there
     assert count is None or len(there) == count
     return there

@@ -60,7 +60,7 @@ def create(
     """Note what to copy; `lakelog mirror run` copies it. The topics must not be here yet."""
     import os.path
 
-    from jobs.mirror.mirrors import create_mirror, matching
+    from jobs.mirror.mirrors import check_mirror, create_mirror, matching
     from log_tables.cluster.metadata_log import MirrorRecord
 
     if on_gap not in _GAPS:
@@ -74,6 +74,7 @@ def create(
         records_gaps=_GAPS[on_gap],
         created_ms=cluster.clock.now_ms(),
     )
+    check_mirror(cluster, mirror)
     brokers = _source(mirror)
     there = brokers.topics()
     mirror = _with_cluster(mirror, brokers)
