@@ -40,6 +40,7 @@ ERRORS = [
     "InvalidValue",
     "LakelogError",
     "MemberExists",
+    "MirroredTopic",
     "MixedSubscription",
     "NotAssigned",
     "NotFound",
