@@ -11,7 +11,7 @@ from jobs.mirror.mirrors import mirror_named
 from jobs.mirror.source import Source
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import AccessDenied, OutcomeUnknown, Retriable
+from log_tables.errors import AccessDenied, MirroredTopic, OutcomeUnknown, Retriable, TopicDeleted
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ class Runner:
         self._errors: list[BaseException] = []
 
     def run(self, stopping: threading.Event) -> None:
-        """Copy until `stopping` is set, then commit what was read. Raises what has ended a mirror, once all
-        have ended.
+        """Copy until `stopping` is set, then commit what was read. What ends one mirror ends all, and is
+        raised.
         """
         while not stopping.is_set():
             self._cluster.refresh()
@@ -56,6 +56,7 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 -- raised when all have ended
             _log.error("the mirror %s has ended: %s", name, error)
             self._errors.append(error)
+            stopping.set()  # a process that copies only some of them would look well
 
 
 def copy_mirror(cluster: Cluster, name: str, stopping: threading.Event, look_s: float = LOOK_S) -> None:
@@ -83,7 +84,7 @@ def copy_mirror(cluster: Cluster, name: str, stopping: threading.Event, look_s: 
                         return
                     copier.let_go({*copier.copies} - found.stay)
                     copier.take(each for each in found.begin if each.place not in copier.failed)
-                except (Retriable, AccessDenied, OutcomeUnknown) as error:
+                except (Retriable, AccessDenied, OutcomeUnknown, MirroredTopic, TopicDeleted) as error:
                     if str(error) != said:
                         _log.warning("the mirror %s looks again soon: %s", name, error)
                     said = str(error)

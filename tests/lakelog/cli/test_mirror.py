@@ -8,9 +8,10 @@ from typer.testing import CliRunner, Result
 
 from lakelog.cli import app
 from tests.kit.cli import USAGE, Run, lines, printed, wrong
-from tests.kit.kafka import produce
+from tests.kit.kafka import librdkafka_producer
 from tests.kit.kafka_broker import Broker
 from tests.kit.programs import Program
+from tests.kit.support import WAIT_S
 
 
 @pytest.fixture
@@ -31,7 +32,10 @@ def sourced(kafka: Broker) -> tuple[str, ...]:
     """How a command names the source, which has the topic `orders` of two records."""
     if "orders" not in kafka.admin.list_topics().topics:
         kafka.create_topic("orders", 2, cleanup_policy="compact,delete", retention_ms=60_000_000)
-        produce(kafka.bootstrap, "orders", [b"one", b"two"])
+        producer = librdkafka_producer(kafka.bootstrap)
+        for value in (b"one", b"two"):
+            producer.produce("orders", value, b"key", partition=0)
+        assert producer.flush(WAIT_S) == 0
     return ("--source", kafka.bootstrap)
 
 
@@ -53,7 +57,7 @@ def test_the_life_of_a_mirror(sourced: tuple[str, ...], run: Run, store_root: Pa
 
         def is_level() -> bool:
             found = printed(run("describe", "shop", "--json"))["partitions"]
-            return len(found) == 2 and [each["lag"] for each in found] == [0, 0]
+            return [(each["position"], each["lag"]) for each in found] == [(2, 0), (0, 0)]
 
         running.until(is_level, "the copy is at the end of its source")
         wrong(run("delete", "shop"), USAGE, "lakelog mirror promote shop")
