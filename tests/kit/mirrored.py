@@ -49,9 +49,7 @@ def mirrored_topic(
     """A new topic that MIRROR makes, with `commits` in each partition."""
     if MIRROR not in cluster.metadata_log.mirrors:
         cluster.metadata_log.change_mirror(MIRROR, lambda _: MirrorRecord(MIRROR, "127.0.0.1:1", ("^.*",)))
-    create_topic(cluster, name, partitions, configs)
-    _set(cluster, name, MirroredFrom(MIRROR, name))
-    topic = cluster.topic(name)
+    topic = create_topic(cluster, name, partitions, configs, mirrored=MirroredFrom(MIRROR, name))
     for partition in range(partitions):
         for offsets, end in commits:
             copy(cluster, topic, partition, offsets, end)
@@ -78,16 +76,13 @@ def copy(
 
 def promote(cluster: Cluster, name: str) -> Topic:
     """Let the topic be no copy any longer."""
-    _set(cluster, name, None)
-    return cluster.topic(name)
 
-
-def _set(cluster: Cluster, name: str, mirrored: MirroredFrom | None) -> None:
     def record(known: TopicRecord | None) -> TopicRecord:
         assert known is not None
-        return replace(known, mirrored=mirrored)
+        return replace(known, mirrored=None)
 
     cluster.metadata_log.change_topic(name, record)
+    return cluster.topic(name)
 
 
 def state_of(cluster: Cluster, name: str) -> tuple[object, ...]:
