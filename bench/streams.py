@@ -41,7 +41,9 @@ def exactly_once(peers: Peers | None, scale: Scale) -> Results:
 def _counted(bootstrap: str, records: int, directory: Path) -> Figures:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     _made_anew(admin, "lines", "counts", f"{GROUP}-words-repartition", f"{GROUP}-counts-changelog")
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 2 * records}
+    )
     for number in range(records):
         producer.produce("lines", WORDS[number % len(WORDS)], str(number), partition=number % PARTITIONS)
         if number % 10_000 == 0:
