@@ -22,6 +22,8 @@ SEQUENCES_KEPT = 1_000
 GROUPS_MAX = 1_000
 """The groups with offsets in a transaction. They stand in the record of the id."""
 
+_HALF = SEQUENCE_MODULUS // 2
+
 _Place = tuple[str, int]
 """A partition, by the id of its topic."""
 
@@ -33,7 +35,8 @@ class OpenTransaction:
 
     `partitions` may be written to; `runs` are staged, in the order in which they came; `sequences` come next,
     `any_first` if some may be forgotten. `groups` have offsets in it. `held` are all runs of staged files, by
-    path and start, which another coordinator might take for its own, also those that were refused.
+    path and start, which another coordinator might take for its own, also those that were refused;
+    `size_bytes` are theirs.
     """
 
     number: int
@@ -61,6 +64,11 @@ class OpenTransaction:
         """The sequence that comes next in a partition. None: any may."""
         return self.sequences.get(place, None if self.any_first else 0)
 
+    def repeats(self, place: _Place, sequence: int, records: int) -> bool:
+        """Whether so many records from `sequence` on are all staged already."""
+        expected = self.sequences.get(place)  # none are in a partition that nothing was written to
+        return expected is not None and records <= (expected - sequence) % SEQUENCE_MODULUS < _HALF
+
     def staged(self) -> tuple[StagedFile, ...]:
         """The files with its records, each with its runs, in the order in which they came: a file comes twice
         if another one came between its runs.
@@ -79,7 +87,7 @@ class OpenTransactions:
     def __init__(self) -> None:
         self.doubtful = False
         self.sizes = Counter[str]()
-        """The bytes that are staged for open transactions, by principal."""
+        """The bytes that are staged for open transactions, by principal, also of what was refused."""
         self.size_bytes = 0
         """Those of all principals."""
         self._open: dict[str, OpenTransaction] = {}
@@ -159,11 +167,11 @@ class OpenTransactions:
         self._hold(transaction, file, entry.run)
         place, run = (entry.run.topic_id, entry.run.partition), entry.run
         expected = transaction.expected(place)
+        if transaction.repeats(place, entry.sequence, run.records):
+            return None
         if expected is not None and entry.sequence != expected:
-            behind = (expected - entry.sequence) % SEQUENCE_MODULUS
-            if run.records <= behind < SEQUENCE_MODULUS // 2:
-                return None  # a repeat
-            if behind < run.records:
+            is_begun = place in transaction.sequences
+            if is_begun and (expected - entry.sequence) % SEQUENCE_MODULUS < run.records:
                 return Retriable(f"a part of what was sent for {entry.at} is a repeat; send it again")
             return SequenceGap(
                 f"sequence {entry.sequence} does not follow in {entry.at}: {expected} is next; send what is "
@@ -175,23 +183,21 @@ class OpenTransactions:
         transaction.sequences[place] = (entry.sequence + run.records) % SEQUENCE_MODULUS
         transaction.partitions.add(entry.at)
         transaction.runs.append((file, run))
-        transaction.size_bytes += run.length
-        self.size_bytes += run.length
-        self.sizes[transaction.principal] += run.length
         return None
 
     def _hold(self, transaction: OpenTransaction, file: str, run: StagedRun) -> None:
         if (file, run.start) not in transaction.held:
             transaction.held.add((file, run.start))
             self._used[file] = self._used.get(file, 0) + 1
+            # Of a refused one, too: it is on the disk until the transaction ends.
+            transaction.size_bytes += run.length
+            self.size_bytes += run.length
+            self.sizes[transaction.principal] += run.length
 
-    def is_repeat(self, name: str, at: TopicIdPartition, sequence: int) -> bool:
-        """Whether a batch with `sequence` is staged already."""
+    def is_repeat(self, name: str, at: TopicIdPartition, sequence: int, records: int) -> bool:
+        """Whether all records of a batch are staged already."""
         found = self._open.get(name)
-        expected = None if found is None else found.expected((at.topic_id, at.partition))
-        if expected is None or expected == sequence:
-            return False
-        return (expected - sequence) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2
+        return found is not None and found.repeats((at.topic_id, at.partition), sequence, records)
 
     def uses(self, file: str) -> bool:
         """Whether a run of a staged file is of use."""

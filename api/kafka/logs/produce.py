@@ -211,7 +211,8 @@ async def _stage(
     topic, partition = at
     place = TopicIdPartition(topic.name, topic.topic_id, partition)
     stamp = asked.transaction, batch.producer_id, batch.producer_epoch, batch.base_sequence
-    outcome = await door.here.stager.stage(Batch(*stamp, place, asked.implicit), batch.records, own)
+    staged = Batch(*stamp, place, asked.implicit, count_of(batch.records))
+    outcome = await door.here.stager.stage(staged, batch.records, own)
     return PendingAppend(topic, asked.by_id, follows, size, outcome, None)
 
 

@@ -288,7 +288,7 @@ class LedProducers:
             else:
                 check(batch.id, shard.producers.get(batch.id), batch.producer_id, batch.epoch)
                 transaction = shard.open.find(batch.id)
-            if shard.open.is_repeat(batch.id, batch.at, batch.sequence):
+            if shard.open.is_repeat(batch.id, batch.at, batch.sequence, batch.records):
                 return 0
             if transaction is None or (not batch.opens and batch.at not in transaction.partitions):
                 raise InvalidTransactionState(

@@ -55,7 +55,9 @@ class EndTransaction(_Request, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """A batch that is to be staged. `opens`: it adds its partition to the transaction itself (KIP-890)."""
+    """A batch of `records` that is to be staged. `opens`: it adds its partition to the transaction itself
+    (KIP-890).
+    """
 
     id: str
     producer_id: int
@@ -63,6 +65,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     sequence: int
     at: TopicIdPartition
     opens: bool
+    records: int = 1
 
 
 class Admit(_Request, frozen=True):

@@ -166,11 +166,27 @@ def test_a_file_is_needed_while_any_transaction_in_it_is_committed() -> None:
     assert one.open.release([StagedFile("a", (run(0).run,))]) == ["a"]
 
 
-@pytest.mark.parametrize(("sequence", "repeat"), [(0, True), (5, False), (10, False)])
-def test_a_batch_is_a_repeat_if_its_sequence_has_passed(sequence: int, repeat: bool) -> None:
+@pytest.mark.parametrize(("sequence", "repeat"), [(0, True), (1, False), (5, False), (10, False)])
+def test_a_batch_is_a_repeat_if_all_its_records_are_staged(sequence: int, repeat: bool) -> None:
     one = Coordinator()
     one.add("a", run(0))
-    assert one.open.is_repeat("x", run(0).at, sequence) is repeat
+    assert one.open.is_repeat("x", run(0).at, sequence, 5) is repeat
+
+
+def test_nothing_is_a_repeat_in_a_partition_that_has_not_begun() -> None:
+    one, before = Coordinator(), run(SEQUENCE_MODULUS - 5)
+    one.open.begin("x", VALUE, 0.0)
+    assert not one.open.is_repeat("x", before.at, before.sequence, 5)
+    assert isinstance(one.add("a", before), SequenceGap)
+
+
+def test_what_was_refused_counts_while_it_stays() -> None:
+    one = Coordinator()
+    for start in (0, 10):
+        assert isinstance(one.add("a", run(5, start=start)), SequenceGap)
+    assert (one.open.size_bytes, one.open.sizes[""]) == (20, 20)
+    assert one.open.end("x") == ["a"]
+    assert (one.open.size_bytes, one.open.sizes[""]) == (0, 0)
 
 
 def test_a_transaction_of_very_many_requests_ends_in_one_short_turn() -> None:
