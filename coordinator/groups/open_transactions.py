@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from log_tables.cluster.group_log import ProducerValue
-from log_tables.errors import InvalidTransactionState, LakelogError, Retriable, SequenceGap
+from log_tables.errors import (
+    InvalidTransactionState,
+    LakelogError,
+    Retriable,
+    SequenceGap,
+    StaleProducerEpoch,
+)
 from log_tables.limits import SEQUENCE_MODULUS
 from log_tables.segments.producer_staging import ProducerFile, ProducerRun
 from log_tables.segments.staging import StagedFile, StagedRun
@@ -159,6 +165,12 @@ class OpenTransactions:
         """Add a run that is staged, to the transaction of the id `name`, which is `value`; why it is refused,
         None for a repeat, too. A transaction that another coordinator has begun begins here, too.
         """
+        if value is not None and entry.producer_id == value.producer_id and entry.epoch != value.epoch:
+            return StaleProducerEpoch(
+                f"the transactional id {name[:100]!r} has a producer of epoch {value.epoch} by now, not "
+                f"{entry.epoch}; begin again",
+                current=value.epoch,
+            )
         if value is None or entry.number != value.number + 1 or not _is_of(entry, value):
             return InvalidTransactionState(
                 f"transaction {entry.number} of the transactional id {name[:100]!r} has ended; begin another"

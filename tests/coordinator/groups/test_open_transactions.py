@@ -9,7 +9,13 @@ from coordinator.groups.state.group import Group
 from coordinator.groups.state.step import step
 from log_tables.clock import SystemClock
 from log_tables.cluster.group_log import ProducerValue, encode
-from log_tables.errors import InvalidTransactionState, LakelogError, Retriable, SequenceGap
+from log_tables.errors import (
+    InvalidTransactionState,
+    LakelogError,
+    Retriable,
+    SequenceGap,
+    StaleProducerEpoch,
+)
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, SEQUENCE_MODULUS
 from log_tables.segments.producer_staging import ProducerFile, ProducerRun
 from log_tables.segments.staging import StagedFile, StagedRun
@@ -86,7 +92,8 @@ def test_sequences_wrap() -> None:
 def test_what_comes_late_does_not_join_the_next_transaction() -> None:
     one = Coordinator(msgspec.structs.replace(VALUE, number=1))
     assert isinstance(one.add("a", run(0)), InvalidTransactionState)
-    assert isinstance(one.add("a", run(0, number=2, epoch=1)), InvalidTransactionState)
+    fenced = one.add("a", run(0, number=2, epoch=1))
+    assert isinstance(fenced, StaleProducerEpoch), "it is told so whether it was before or amid the put"
     assert one.open.find("x") is None
     assert not one.open.uses("a")
 
