@@ -379,11 +379,14 @@ def _waiting(group: Group, event: PendOffsets) -> tuple[Refused, tuple[tuple[str
     """The offsets of `event` that cannot be committed, and those that wait for the end of its transaction."""
     commit, of = event.commit, (event.producer_id, event.number)
     refused, by, waiting = _refused(group, commit.offsets), commit.member_id, []
+    before = group.pending_orders()
     for at, place in commit.offsets.items():
         if at not in refused:
             topic_id = group.topics[at.topic].topic_id
+            known = group.offsets.get(at)
+            order = 1 + max(before.get(at, 0), 0 if known is None else known.order)
             value = OffsetValue(
-                place.offset, topic_id, place.metadata, commit.at_ms, by, place.leader_epoch, of
+                place.offset, topic_id, place.metadata, commit.at_ms, by, place.leader_epoch, of, order
             )
             waiting.append((*at, value))
     return refused, tuple(waiting)

@@ -250,7 +250,9 @@ class OffsetValue(msgspec.Struct, frozen=True, omit_defaults=True):
     `committed_ms` is the time of the commit in milliseconds since 1970. `member` is the member that made it;
     it is empty for a tool or a Spark query. `leader_epoch` is what a Kafka client has committed with it
     (KIP-320), which nothing here goes by. `transaction` are the producer id and the number of the transaction
-    of a Kafka client that has committed it: offsets of that one, or of one before, came late.
+    of a Kafka client that has committed it: offsets of that one, or of one before, came late. Of two offsets
+    of a partition that were given while one of them waited for its transaction, the later has the greater
+    `order`.
     """
 
     offset: int
@@ -260,6 +262,7 @@ class OffsetValue(msgspec.Struct, frozen=True, omit_defaults=True):
     member: str = ""
     leader_epoch: int = -1
     transaction: tuple[int, int] | None = None
+    order: int = 0
 
 
 class TransactionsValue(msgspec.Struct, frozen=True):

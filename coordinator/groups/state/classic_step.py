@@ -142,7 +142,7 @@ def _ended(group: Group, event: EndPending) -> tuple[Group, Records]:
         at, known = TopicPartition(topic, partition), group.topics.get(topic)
         if known is None or known.topic_id != value.topic_id or partition >= known.partitions:
             continue
-        if _came_late(group.offsets.get(at), value):
+        if _is_older(value, group.offsets.get(at)):
             continue
         if value.offset < 0:
             forgotten.add(at)
@@ -158,15 +158,19 @@ def _ended(group: Group, event: EndPending) -> tuple[Group, Records]:
     return replace(after, unstable=left), [*records, (PendingKey(group.id, event.id), None)]
 
 
-def _came_late(committed: OffsetValue | None, pending: OffsetValue) -> bool:
-    """Whether a transaction has ended already whose offset was pending: the next coordinator of its id tells
-    of the end once more, and does not know that the group has heard.
+def _is_older(pending: OffsetValue, committed: OffsetValue | None) -> bool:
+    """Whether an offset that waited is older than the one that is committed: that was given after it, as in
+    Kafka; or its transaction had ended before it came, as the next coordinator of an id tells of the end once
+    more, and does not know that the group has heard.
     """
-    if committed is None or committed.transaction is None or pending.transaction is None:
+    if committed is None or committed.topic_id != pending.topic_id:
+        return False
+    if committed.order > pending.order:
+        return True
+    if committed.transaction is None or pending.transaction is None:
         return False
     (producer_id, number), (its_producer_id, its_number) = committed.transaction, pending.transaction
-    same = committed.topic_id == pending.topic_id and producer_id == its_producer_id
-    return same and number >= its_number
+    return producer_id == its_producer_id and number >= its_number
 
 
 def check_epoch(group: Group, member_id: str, instance_id: str | None, epoch: int) -> Member:

@@ -143,10 +143,16 @@ class Group:
     @property
     def unstable_partitions(self) -> Partitions:
         """The partitions whose offsets wait for the end of a transaction."""
-        if not self.unstable:
-            return NOTHING
-        pending = (each for value in self.unstable.values() for each in value.offsets)
-        return frozenset(TopicPartition(topic, partition) for topic, partition, _ in pending)
+        return frozenset(self.pending_orders()) if self.unstable else NOTHING
+
+    def pending_orders(self) -> dict[TopicPartition, int]:
+        """The `order` of the newest offset of each partition that waits for the end of a transaction."""
+        found: dict[TopicPartition, int] = {}
+        for pending in self.unstable.values():
+            for topic, partition, value in pending.offsets:
+                at = TopicPartition(topic, partition)
+                found[at] = max(found.get(at, 0), value.order)
+        return found
 
     @property
     def idle(self) -> bool:

@@ -202,10 +202,14 @@ def with_offsets(
 
     Raises UnknownTopic, UnknownPartition, InvalidTopicName.
     """
-    made, records = dict[TopicPartition, OffsetValue](), Records()
+    made, records, waiting = dict[TopicPartition, OffsetValue](), Records(), group.pending_orders()
     for at, place in offsets.items():
         topic_id = group.check(at).topic_id
-        made[at] = OffsetValue(place.offset, topic_id, place.metadata, at_ms, by, place.leader_epoch)
+        order = waiting[at] + 1 if at in waiting else 0
+        value = OffsetValue(
+            place.offset, topic_id, place.metadata, at_ms, by, place.leader_epoch, order=order
+        )
+        made[at] = value
         records.append((OffsetKey(group.id, at.topic, at.partition), made[at]))
     for member in movers:
         if not offsets.keys().isdisjoint(member.positions):

@@ -131,21 +131,45 @@ def test_what_a_dead_gateway_left_visible_is_durable_before_it_counts(tmp_path: 
         disk.close()
 
 
+def pend(client: "Client", number: int, offset: int) -> None:
+    """Have an offset of the group `g` wait for the end of a transaction."""
+    node = client.world.nodes[-1]
+    event = PendOffsets(client.name, client.begun.producer_id, number, place_of(offset))
+    assert client.world.finish(node.begin(node.gateway.classic.pend("g", event)), node) is True
+
+
+def place_of(offset: int) -> CommitOffsets:
+    return CommitOffsets(offsets={TopicPartition(IN, 0): OffsetAndMetadata(offset)}, at_ms=1)
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_the_newest_offset_of_a_partition_is_kept(world: World, is_taken_over: bool) -> None:
+    """Not the one whose transaction ends last, as in Kafka."""
+    first, second = Client(world, "x"), Client(world, "y")
+    for number, offset in ((1, 3), (2, 20)):
+        for client in (first, second):
+            client.ask(AddOffsets(*client.place, "g", opens=True))
+        pend(first, number, offset)
+        pend(second, number, offset + 1)
+        second.end()
+        if number == 1:
+            assert world.offsets() == {"g": 4}
+            node = world.nodes[-1]
+            world.finish(node.begin(node.gateway.classic.commit("g", place_of(10))), node)
+        if is_taken_over:
+            taken_over(world)
+        first.end()
+        assert world.offsets() == {"g": 10 if number == 1 else 21}
+
+
 def test_an_offset_that_comes_late_is_not_committed_by_the_next_coordinator(world: World) -> None:
     """Its transaction has committed a newer one."""
     client = Client(world, "x")
-
-    def pend(offset: int) -> None:
-        at, node = {TopicPartition(IN, 0): OffsetAndMetadata(offset)}, world.nodes[-1]
-        commit = CommitOffsets(offsets=at, at_ms=world.clock.now_ms())
-        event = PendOffsets("x", client.begun.producer_id, 1, commit)
-        assert world.finish(node.begin(node.gateway.classic.pend("g", event)), node) is True
-
     client.ask(AddOffsets(*client.place, "g", opens=True))
-    pend(1)
-    pend(2)
+    pend(client, 1, 1)
+    pend(client, 1, 2)
     client.end()
-    pend(1)
+    pend(client, 1, 1)
     taken_over(world)
     assert isinstance(client.admit(), ConcurrentTransactions)  # the group is told once more
     world.nodes[-1].go_on(1_000)
