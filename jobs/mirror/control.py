@@ -12,6 +12,7 @@ from jobs.mirror.columns import NO_RECORDS
 from jobs.mirror.copier import Copy, LogReplaced
 from jobs.mirror.mirrors import change_copy, copies_of, create_copy, matching, stop_copy
 from jobs.mirror.source import Range, Source, UnknownAtSource
+from log_tables.clock import Clock
 from log_tables.cluster.admin.topic_admin import add_partitions
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord, TopicRecord
@@ -21,6 +22,7 @@ from log_tables.errors import (
     Conflict,
     InvalidRecord,
     InvalidRequest,
+    LakelogError,
     NotLeader,
     Retriable,
     TopicExists,
@@ -31,6 +33,8 @@ from log_tables.topic_partition import TopicPartition
 _log = logging.getLogger(__name__)
 
 _CLAIMERS = 8
+_CLEAN_S = 600.0
+"""How often old files of a log are looked for."""
 
 _STOPPING = (AuthorizationFailed, InvalidRecord, LogReplaced)
 """Failures of a partition that stop its topic."""
@@ -63,6 +67,27 @@ class _Going:
         return [TopicPartition(self.topic.name, number) for number in range(self.topic.partition_count)]
 
 
+class Upkeep:
+    """Keeps the tables short that this process leads, as a gateway does for those that it leads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._cleaned_s = clock, dict[str, float]()
+
+    def look_after(self, log: Partition) -> None:
+        """Write a checkpoint that is due, take what maintenance offers, delete log files that are old."""
+        try:
+            if log.table.checkpoint_due():
+                log.checkpoint()
+            if log.offer_due and log.has_offer():
+                log.take_offer()
+            now = self._clock.monotonic()
+            if now >= self._cleaned_s.get(log.directory, 0) + _CLEAN_S and not log.table.is_clean:
+                self._cleaned_s[log.directory] = now
+                log.table.delete_expired_log()
+        except LakelogError as error:
+            _log.warning("%s is not kept short now: %s", log.directory, error)
+
+
 _Found = Mapping[TopicPartition, tuple[Partition, int, Range]]
 """Of partitions of the source: the log here, its high watermark before the source was asked, and the offsets
 of the source. Without those of which it says none now.
@@ -74,6 +99,7 @@ class Control:
 
     def __init__(self, cluster: Cluster, name: str, source: Source) -> None:
         self._cluster, self._name, self._source = cluster, name, source
+        self._upkeep = Upkeep(cluster.clock)
         self._refused: set[str] = set()
         self._missing: set[str] = set()
 
@@ -109,6 +135,8 @@ class Control:
             for log, before, at in found.values():
                 if log.log_start < at.start <= before:
                     log.truncate(at.start)
+                if log.leading:
+                    self._upkeep.look_after(log)
         with ThreadPoolExecutor(_CLAIMERS, thread_name_prefix="claim") as pool:
             begun = [*pool.map(lambda each: self._begin(*each), begin)]
         return Look(frozenset(stay), begun)
