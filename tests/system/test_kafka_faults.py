@@ -12,32 +12,12 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from log_tables.layout import CONSUMER_OFFSETS, topic_directory
 from log_tables.root.fsck import check
 from log_tables.store.store import Store, open_store
-from log_tables.testing import (
-    WRITES,
-    Fault,
-    FaultyStore,
-    answer_lost,
-    nothing_landed,
-    refused,
-    repeated,
-    unavailable,
-)
+from log_tables.testing import Fault, FaultyStore
+from tests.kit.failures import FAILURES
 from tests.kit.kafka import Sent, librdkafka_producer, read_all
 from tests.kit.kafka_load import check_log
 from tests.kit.kafka_served import KafkaServed, kafka_served
 from tests.kit.support import WAIT_S
-
-ABSENT = frozenset({"put_if_absent"})
-READS = frozenset({"get", "get_range", "head", "list", "make_durable"})
-
-FAILURES = {
-    "unread": (unavailable, READS),
-    "unavailable": (unavailable, WRITES),
-    "refused": (refused, WRITES),
-    "lost": (answer_lost, WRITES),
-    "repeated": (repeated, ABSENT),
-    "nothing": (nothing_landed, ABSENT),
-}
 
 PARTITIONS, COMMITS = 2, 8
 BRIEFLY_S = 2.0

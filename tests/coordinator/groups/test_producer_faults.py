@@ -14,38 +14,20 @@ from log_tables.clock import ManualClock
 from log_tables.root.fsck import check
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store
-from log_tables.testing import (
-    WRITES,
-    Fault,
-    FaultyStore,
-    answer_lost,
-    crash_after,
-    crash_before,
-    nothing_landed,
-    refused,
-    repeated,
-    unavailable,
-)
+from log_tables.testing import WRITES, Fault, FaultyStore, crash_after, crash_before
 from tests.kit.disk import Disk, Fails, death, once
-from tests.kit.failures import before
+from tests.kit.failures import FAILURES as CALL_FAILURES
+from tests.kit.failures import READS, before
 from tests.kit.kafka_versions import values_of_all_versions
 from tests.kit.producers_checks import check_outcomes
 from tests.kit.producers_session import Session
 from tests.kit.producers_world import OUT
 from tests.kit.small_disk import fill, small_disk
 
-ABSENT = frozenset({"put_if_absent"})
-READS = frozenset({"get", "get_range", "head", "list", "make_durable"})
-
 FAILURES = {
-    "unavailable": (unavailable, WRITES),
-    "refused": (refused, WRITES),
-    "lost": (answer_lost, WRITES),
-    "repeated": (repeated, ABSENT),
-    "nothing": (nothing_landed, ABSENT),
+    **CALL_FAILURES,
     "death-before": (crash_before, WRITES),
     "death-after": (crash_after, WRITES),
-    "unread": (unavailable, READS),
 }
 HERE = "here"
 DISK_BYTES, FULL_FOR = 24 << 20, 80
@@ -95,7 +77,7 @@ def fails_at(root: Path, kind: str, nth: int) -> bool:
 
 def test_transactions_hold_when_the_store_fails(tmp_path: Path) -> None:
     for place, kind in enumerate(FAILURES):
-        assert fails_at(tmp_path / kind, kind, 9 + 13 * place)
+        assert fails_at(tmp_path / kind, kind, 9 + 7 * place)
 
 
 @pytest.mark.torture
