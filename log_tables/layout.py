@@ -12,6 +12,7 @@ MAINTENANCE = "__maintenance"
 AUDIT = "__audit"
 STAGING = "staging"
 BROKERS = "brokers"
+MIRRORS = "mirrors"
 
 SCHEMAS = "schemas"
 SCHEMA_FILES = f"{SCHEMAS}/files"
@@ -184,6 +185,16 @@ def schema_directory(digest: str) -> str:
 def broker_path(broker_id: int) -> str:
     """The object that a gateway rewrites at intervals, as a sign of life."""
     return f"{BROKERS}/{broker_id}"
+
+
+def mirror_directory(mirror: str) -> str:
+    """The directory of the reports of a mirror's processes."""
+    return f"{MIRRORS}/{mirror}"
+
+
+def mirror_report_path(mirror: str, process: str) -> str:
+    """The object that a process of a mirror rewrites at intervals, as a sign of life and a report."""
+    return f"{mirror_directory(mirror)}/{process}"
 
 
 def segment_name(base_offset: int, suffix: str) -> str:

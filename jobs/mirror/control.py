@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from jobs.mirror.columns import NO_RECORDS
 from jobs.mirror.copier import Copy, LogReplaced
-from jobs.mirror.mirrors import change_copy, copies_of, create_copy, matching, stop_copy
-from jobs.mirror.source import Range, Source, UnknownAtSource
+from jobs.mirror.source import Source, UnknownAtSource
 from log_tables.clock import Clock
+from log_tables.cluster.admin.mirror_admin import change_copy, copies_of, create_copy, matching, stop_copy
+from log_tables.cluster.admin.mirror_progress import SourceRange
 from log_tables.cluster.admin.topic_admin import add_partitions
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord, TopicRecord
@@ -88,7 +89,7 @@ class Upkeep:
             _log.warning("%s is not kept short now: %s", log.directory, error)
 
 
-_Found = Mapping[TopicPartition, tuple[Partition, int, Range]]
+_Found = Mapping[TopicPartition, tuple[Partition, int, SourceRange]]
 """Of partitions of the source: the log here, its high watermark before the source was asked, and the offsets
 of the source. Without those of which it says none now.
 """

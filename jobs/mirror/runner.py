@@ -7,9 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from jobs.mirror.control import Control, Look
 from jobs.mirror.copier import Copier
-from jobs.mirror.mirrors import mirror_named
 from jobs.mirror.source import Source
 from log_tables.clock import timer
+from log_tables.cluster.admin.mirror_admin import mirror_named
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import AccessDenied, MirroredTopic, OutcomeUnknown, Retriable, TopicDeleted
 

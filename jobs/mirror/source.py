@@ -4,7 +4,7 @@ import base64
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -20,8 +20,10 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 
+from log_tables.cluster.admin.mirror_progress import SourceRange
 from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, Unreachable
 from log_tables.limits import MIB
+from log_tables.topic_partition import TopicPartition as Place
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -62,8 +64,6 @@ _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 INTERNAL = "__"
 """How the names of Kafka's own topics begin."""
 
-_TopicNumber = tuple[str, int]
-
 
 class UnknownAtSource(LakelogError):
     """The source has no such topic or partition."""
@@ -71,13 +71,6 @@ class UnknownAtSource(LakelogError):
 
 class NotNow(Unreachable):
     """The partition has no leader, or is moving."""
-
-
-class Range(NamedTuple):
-    """The offsets of a partition: of its first record, and behind its last stable one."""
-
-    start: int
-    end: int
 
 
 class Source:
@@ -141,15 +134,17 @@ class Source:
         entries = self._asked(asked.result)
         return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
-    def ranges(self, partitions: Sequence[_TopicNumber]) -> dict[_TopicNumber, Range]:
+    def ranges(self, partitions: Sequence[Place]) -> dict[Place, SourceRange]:
         """The offsets of partitions; without those that are not there, or have no leader."""
         starts = self._offsets(partitions, _EARLIEST)
         ends = self._offsets(partitions, _LATEST)
         return {
-            each: Range(starts[each], ends[each]) for each in partitions if each in starts and each in ends
+            each: SourceRange(starts[each], ends[each])
+            for each in partitions
+            if each in starts and each in ends
         }
 
-    def _offsets(self, partitions: Sequence[_TopicNumber], spec: OffsetSpec) -> dict[_TopicNumber, int]:
+    def _offsets(self, partitions: Sequence[Place], spec: OffsetSpec) -> dict[Place, int]:
         if not partitions:
             return {}
         asked = self._admin.list_offsets(
@@ -160,7 +155,7 @@ class Source:
         found = {}
         for at, future in asked.items():
             try:
-                found[at.topic, at.partition] = self._asked(future.result).offset
+                found[Place(at.topic, at.partition)] = self._asked(future.result).offset
             except (UnknownAtSource, NotNow):
                 continue
         return found

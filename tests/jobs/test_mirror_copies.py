@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 from msgspec.structs import replace
 
-from jobs.mirror import mirrors
 from jobs.mirror.promotion import promote
 from jobs.mirror.source import Source
+from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, MirroredTopic, TopicExists
 from tests.kit.kafka import librdkafka_producer, produce, read_all
@@ -207,7 +207,7 @@ def test_after_promotion_the_next_append_stands_at_the_end_of_the_source(
     again = Cluster.open(cluster.store).topic(promoted).partition(0)
     assert [each.value for each in here(cluster, promoted)] == [b"c0", b"c1", b"ours"]
     assert again.high_watermark == 7
-    mirrors.delete_mirror(cluster, NAME)
+    mirror_admin.delete_mirror(cluster, NAME)
     sound(cluster)
 
 
@@ -220,10 +220,10 @@ def test_what_is_here_already_is_no_copy_and_a_copy_has_one_mirror(
         level(cluster, kafka, name)
     with pytest.raises(MirroredTopic, match=f"mirror promote {NAME} --topic {name}"):
         cluster.topic(name).check_own()
-    other = mirrors.mirror_named(cluster, NAME)
+    other = mirror_admin.mirror_named(cluster, NAME)
     with pytest.raises(InvalidArgument, match=f"there is a mirror {NAME} already"):
-        mirrors.create_mirror(cluster, other, [])
+        mirror_admin.create_mirror(cluster, other, [])
     with pytest.raises(TopicExists, match=f"{name} here already, which the mirror {NAME} copies"):
-        mirrors.create_mirror(cluster, replace(other, name="second"), [name])
+        mirror_admin.create_mirror(cluster, replace(other, name="second"), [name])
     with pytest.raises(InvalidArgument, match=f"mirror promote {NAME}"):
-        mirrors.delete_mirror(cluster, NAME)
+        mirror_admin.delete_mirror(cluster, NAME)

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from jobs.mirror import mirrors
 from jobs.mirror.control import TakenOver
 from jobs.mirror.promotion import NotAtItsEnd, promote
 from jobs.mirror.source import Source
+from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
 from log_tables.store.store import open_store
@@ -92,7 +92,7 @@ def test_what_was_purged_before_it_was_copied_stops(kafka: Broker, cluster: Clus
     with running(cluster):
         assert f"{copied}-0 begins at offset 25, and the copy ends at 10" in stopped(cluster, copied)
         others_go_on(kafka, cluster, copied)
-        assert mirrors.resume(cluster, NAME) == [copied]
+        assert mirror_admin.resume(cluster, NAME) == [copied]
         stopped(cluster, copied)
     assert [each.value for each in here(cluster, copied)] == OLD
 
@@ -130,7 +130,7 @@ def test_a_topic_that_may_not_be_read_any_more_stops_until_it_may(
         every = _rule(AclBindingFilter, copied, AclOperation.ANY, AclPermissionType.ANY)
         for gone in kafka.admin.delete_acls([every]).values():
             gone.result(WAIT_S)
-        mirrors.resume(cluster, NAME)
+        mirror_admin.resume(cluster, NAME)
         level(cluster, kafka, copied)
     equal(cluster, kafka, copied, 30)
 
@@ -164,12 +164,12 @@ def test_of_two_processes_the_later_one_copies_and_the_first_ends(
 def test_a_paused_mirror_copies_nothing_and_cannot_be_promoted_before_its_end(
     kafka: Broker, cluster: Cluster, copied: str
 ) -> None:
-    mirrors.pause(cluster, NAME)
+    mirror_admin.pause(cluster, NAME)
     produce(kafka.bootstrap, copied, NEW)
     with running(cluster):
         with pytest.raises(NotAtItsEnd, match=rf"{copied}-0 is at offset 10, and its source ends at 30"):
             promote(cluster, NAME, [copied], Source(kafka.bootstrap), 0.2)
-        mirrors.resume(cluster, NAME)
+        mirror_admin.resume(cluster, NAME)
         level(cluster, kafka, copied)
     equal(cluster, kafka, copied, 30)
 

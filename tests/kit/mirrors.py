@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
-from jobs.mirror import mirrors
-from jobs.mirror.promotion import progress
 from jobs.mirror.runner import copy_mirror
 from jobs.mirror.source import Source
+from log_tables.cluster.admin import mirror_admin
+from log_tables.cluster.admin.mirror_progress import places_of, progress
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord
 from log_tables.record import header_pairs
@@ -56,7 +56,7 @@ def note(cluster: Cluster, kafka: Broker, *topics: str, records_gaps: bool = Fal
     record = MirrorRecord(
         NAME, kafka.bootstrap, topics, cluster_id=cluster_id, records_gaps=records_gaps, created_ms=1
     )
-    mirrors.create_mirror(cluster, record, [])
+    mirror_admin.create_mirror(cluster, record, [])
 
 
 @contextmanager
@@ -77,7 +77,9 @@ def level(cluster: Cluster, kafka: Broker, *topics: str) -> None:
     source = Source(kafka.bootstrap)
 
     def is_level() -> bool:
-        found = [each for each in progress(cluster, NAME, source) if each.topic in topics]
+        cluster.refresh()
+        ranges = source.ranges(places_of(mirror_admin.copies_of(cluster, NAME)))
+        found = [each for each in progress(cluster, NAME, ranges) if each.topic in topics]
         return {each.topic for each in found} == {*topics} and all(each.lag == 0 for each in found)
 
     wait_until(is_level, f"{topics} are copied")

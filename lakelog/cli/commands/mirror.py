@@ -23,8 +23,8 @@ from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, LakelogError
 
 if TYPE_CHECKING:
-    from jobs.mirror.promotion import Progress
     from jobs.mirror.source import Source
+    from log_tables.cluster.admin.mirror_progress import Progress
     from log_tables.cluster.metadata_log import MirrorRecord
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
@@ -60,7 +60,7 @@ def create(
     """Note what to copy; `lakelog mirror run` copies it. The topics must not be here yet."""
     import os.path
 
-    from jobs.mirror.mirrors import check_mirror, create_mirror, matching
+    from log_tables.cluster.admin.mirror_admin import check_mirror, create_mirror, matching
     from log_tables.cluster.metadata_log import MirrorRecord
 
     if on_gap not in _GAPS:
@@ -96,7 +96,7 @@ def _with_cluster(mirror: "MirrorRecord", brokers: "Source") -> "MirrorRecord":
 
 
 def _show_topics(brokers: "Source", topics: dict[str, int], json: bool) -> None:
-    from jobs.mirror.mirrors import copied_settings
+    from log_tables.cluster.admin.mirror_admin import copied_settings
 
     rows = [(name, count, copied_settings(brokers.settings(name))) for name, count in topics.items()]
     if json:
@@ -111,7 +111,7 @@ def _show_topics(brokers: "Source", topics: dict[str, int], json: bool) -> None:
 @app.command("list")
 def list_mirrors(data: Data = None, json: Json = False) -> None:
     """List the mirrors."""
-    from jobs.mirror.mirrors import copies_of
+    from log_tables.cluster.admin.mirror_admin import copies_of
 
     cluster = cluster_at(data)
     rows = []
@@ -130,15 +130,17 @@ def list_mirrors(data: Data = None, json: Json = False) -> None:
 @app.command()
 def describe(name: Name, data: Data = None, json: Json = False) -> None:
     """Show how far each partition is, by the source if it answers."""
-    from jobs.mirror.mirrors import mirror_named
-    from jobs.mirror.promotion import progress
+    from log_tables.cluster.admin.mirror_admin import copies_of, mirror_named
+    from log_tables.cluster.admin.mirror_progress import places_of, progress
 
     cluster = cluster_at(data)
+    cluster.refresh()
     mirror, unknown = mirror_named(cluster, name), ""
     try:
-        found = progress(cluster, name, _source(mirror))
+        ranges = _source(mirror).ranges(places_of(copies_of(cluster, name)))
     except LakelogError as error:
-        unknown, found = str(error), progress(cluster, name, None)
+        unknown, ranges = str(error), {}
+    found = progress(cluster, name, ranges)
     if json:
         print_json(
             {
@@ -166,7 +168,7 @@ def describe(name: Name, data: Data = None, json: Json = False) -> None:
 
 def _facts(each: "Progress", paused: bool) -> dict[str, Any]:
     state = "stopped" if each.stopped else "paused" if paused else "active"
-    start, end = (None, None) if each.source is None else each.source
+    start, end = (None, None) if each.source is None else each.source[:2]
     return {
         "topic": each.topic,
         "partition": each.partition,
@@ -224,10 +226,10 @@ def _stopping() -> Iterator[threading.Event]:
 @app.command()
 def pause(name: Name, data: Data = None) -> None:
     """Copy nothing until `lakelog mirror resume`."""
-    from jobs.mirror import mirrors
+    from log_tables.cluster.admin import mirror_admin
 
     cluster = cluster_at(data)
-    mirrors.pause(cluster, name)
+    mirror_admin.pause(cluster, name)
     note_change(cluster, "PauseMirror", name, "MIRROR")
     console().print(f"the mirror {name} is paused")
 
@@ -235,10 +237,10 @@ def pause(name: Name, data: Data = None) -> None:
 @app.command()
 def resume(name: Name, data: Data = None) -> None:
     """Go on after `pause`, and with topics that have stopped."""
-    from jobs.mirror import mirrors
+    from log_tables.cluster.admin import mirror_admin
 
     cluster = cluster_at(data)
-    again = mirrors.resume(cluster, name)
+    again = mirror_admin.resume(cluster, name)
     note_change(cluster, "ResumeMirror", name, "MIRROR", topics=again)
     console().print(f"the mirror {name} goes on" + (f", again with {', '.join(again)}" if again else ""))
 
@@ -261,7 +263,7 @@ def promote(
     Stop the producers of the source first. The next record here stands at the offset where the source ends.
     """
     from jobs.mirror import promotion
-    from jobs.mirror.mirrors import mirror_named
+    from log_tables.cluster.admin.mirror_admin import mirror_named
 
     cluster = cluster_at(data)
     source = None if now else _source(mirror_named(cluster, name))
@@ -276,7 +278,7 @@ def promote(
 @app.command()
 def delete(name: Name, data: Data = None) -> None:
     """Forget a mirror without topics: promote them first."""
-    from jobs.mirror.mirrors import delete_mirror
+    from log_tables.cluster.admin.mirror_admin import delete_mirror
 
     cluster = cluster_at(data)
     delete_mirror(cluster, name)
