@@ -10,17 +10,27 @@ from msgspec.structs import replace
 
 from jobs.mirror.columns import NO_RECORDS
 from jobs.mirror.copier import Copy, LogReplaced
+from jobs.mirror.sharing import Sharing
 from jobs.mirror.source import Source, UnknownAtSource
 from log_tables.clock import Clock
-from log_tables.cluster.admin.mirror_admin import change_copy, copies_of, create_copy, matching, stop_copy
+from log_tables.cluster.admin.mirror_admin import (
+    change_copy,
+    change_mirror,
+    changed_settings,
+    check_other,
+    copies_of,
+    create_copy,
+    matching,
+    stop_copy,
+)
 from log_tables.cluster.admin.mirror_progress import SourceRange
-from log_tables.cluster.admin.topic_admin import add_partitions
+from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord, TopicRecord
 from log_tables.cluster.topic import Topic
 from log_tables.errors import (
     AuthorizationFailed,
-    Conflict,
+    InvalidArgument,
     InvalidRecord,
     InvalidRequest,
     LakelogError,
@@ -37,16 +47,15 @@ _CLAIMERS = 8
 _CLEAN_S = 600.0
 """How often old files of a log are looked for."""
 
+_SETTINGS_S, _SETTINGS_MAX = 30.0, 20
+"""How often the settings of a topic are compared with its source's, and of how many at one look."""
+
 _STOPPING = (AuthorizationFailed, InvalidRecord, LogReplaced)
 """Failures of a partition that stop its topic."""
 
 
-class TakenOver(Conflict):
-    """Another process copies what this one copied."""
-
-
 class AnotherCluster(Retriable):
-    """At the address of the source is another cluster."""
+    """At the address of the source is another cluster than the one that is copied."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +107,12 @@ of the source. Without those of which it says none now.
 class Control:
     """Looks at source and metadata log. Blocking; of one thread at a time."""
 
-    def __init__(self, cluster: Cluster, name: str, source: Source) -> None:
-        self._cluster, self._name, self._source = cluster, name, source
+    def __init__(self, cluster: Cluster, name: str, source: Source, sharing: Sharing) -> None:
+        self._cluster, self._name, self._source, self._sharing = cluster, name, source, sharing
         self._upkeep = Upkeep(cluster.clock)
         self._refused: set[str] = set()
         self._missing: set[str] = set()
+        self._compared: dict[str, float] = {}
 
     def look(
         self, held: Collection[TopicPartition], failed: Mapping[TopicPartition, Exception]
@@ -110,15 +120,29 @@ class Control:
         """Find what is to be copied; `held` are the partitions that are, and `failed` those that were let go,
         with the reasons.
 
-        Makes topics and partitions that are missing, moves log starts, and notes what has stopped. Returns
-        None if the mirror was deleted. Raises Unreachable, AuthorizationFailed, AnotherCluster, TakenOver,
-        and what the store raises.
+        Makes topics and partitions that are missing, moves log starts, notes what has stopped, and reports.
+        Returns None if the mirror was deleted. Raises Unreachable, AuthorizationFailed, AnotherCluster, and
+        what the store raises.
         """
         self._cluster.refresh()
         mirror = self._cluster.metadata_log.mirrors.get(self._name)
         if mirror is None:
             return None
+        self._sharing.look()
+        try:
+            return self._look(mirror, held, failed)
+        except LakelogError as error:
+            self._sharing.report_trouble(str(error))
+            raise
+
+    def _look(
+        self,
+        mirror: MirrorRecord,
+        held: Collection[TopicPartition],
+        failed: Mapping[TopicPartition, Exception],
+    ) -> Look:
         if mirror.paused:
+            self._sharing.report({}, {})
             return Look(frozenset(), [])
         self._check_cluster(mirror)
         there = self._source.topics()
@@ -126,20 +150,25 @@ class Control:
         self._take_note(failed)
         stay: set[TopicPartition] = set()
         begin: list[tuple[TopicPartition, _Going, int]] = []
-        for each, found in self._ranges([*self._going(there)], held):
+        going = [*self._going(there)]
+        self._follow_settings([each.topic.name for each in going])
+        ranges, positions = dict[TopicPartition, SourceRange](), dict[TopicPartition, int]()
+        for each, found in self._ranges(going, held):
             reason = _reason(found, held, mirror.records_gaps)
             if reason:
                 self._stop(each.topic.name, reason)
                 continue
-            stay.update(place for place in each.places() if place in held)
+            stay.update(place for place in self._mine(each) if place in held)
             begin += [(place, each, at.start) for place, (_, _, at) in found.items() if place not in held]
-            for log, before, at in found.values():
+            for place, (log, before, at) in found.items():
                 if log.log_start < at.start <= before:
                     log.truncate(at.start)
                 if log.leading:
                     self._upkeep.look_after(log)
+                ranges[place], positions[place] = at, log.high_watermark
         with ThreadPoolExecutor(_CLAIMERS, thread_name_prefix="claim") as pool:
             begun = [*pool.map(lambda each: self._begin(*each), begin)]
+        self._sharing.report(ranges, positions)
         return Look(frozenset(stay), begun)
 
     def _check_cluster(self, mirror: MirrorRecord) -> None:
@@ -149,6 +178,12 @@ class Control:
                 f"at {mirror.source} is the cluster {found}, and the mirror {mirror.name} copies "
                 f"{mirror.cluster_id}; nothing is copied until that answers there"
             )
+        if found and not mirror.cluster_id:
+            try:
+                check_other(self._cluster, mirror.source, found)
+            except InvalidArgument as error:
+                raise AnotherCluster(str(error)) from None
+            change_mirror(self._cluster, self._name, lambda known: replace(known, cluster_id=found))
 
     def _create(self, mirror: MirrorRecord, there: Mapping[str, int]) -> None:
         """Make the topics of the source that are not here yet."""
@@ -158,7 +193,7 @@ class Control:
             topic_id = ids[name]
             try:
                 if isinstance(topic_id, str):
-                    settings = self._source.settings(name)
+                    settings = self._source.settings([name])[name]
                     create_copy(self._cluster, self._name, name, topic_id, there[name], settings)
                     _log.info("the topic %s is created, and copied from now on", name)
             except TopicExists:
@@ -178,16 +213,14 @@ class Control:
             _log.warning("the topic %s is not copied: %s", name, why)
 
     def _take_note(self, failed: Mapping[TopicPartition, Exception]) -> None:
-        """Stop the topics of partitions that failed for good; others are taken again. Raises TakenOver."""
+        """Stop the topics of partitions that failed for good; others are taken again."""
         copies = {each.name for each in self._unstopped()}
         for place, error in failed.items():
             if place.topic not in copies:
                 continue  # it was promoted, or has stopped
             if isinstance(error, NotLeader):
-                raise TakenOver(
-                    f"another process copies {place} now; let one `lakelog mirror run` run for the mirror "
-                    f"{self._name}"
-                )
+                _log.info("%s is copied by another process now", place)
+                continue
             if isinstance(error, _STOPPING):
                 self._stop(place.topic, f"{place} cannot be copied: {error}")
                 copies.discard(place.topic)
@@ -226,12 +259,26 @@ class Control:
                 yield _Going(self._cluster.topic(each.name), found)
         self._missing = missing
 
+    def _follow_settings(self, names: Sequence[str]) -> None:
+        """Give topics the settings that their sources have now: some at each look, the longest ago first."""
+        now = self._cluster.clock.monotonic()
+        mine = [name for name in names if self._sharing.owns(TopicPartition(name, 0))]
+        self._compared = {name: self._compared.get(name, now) for name in mine}
+        due = sorted((since, name) for name, since in self._compared.items() if now >= since + _SETTINGS_S)
+        chosen = [name for _, name in due[:_SETTINGS_MAX]]
+        for name, settings in self._source.settings(chosen).items():
+            self._compared[name] = now
+            changes = changed_settings(self._cluster.topic(name).config, settings)
+            if changes:
+                _log.info("the topic %s gets the settings of its source: %s", name, changes)
+                alter_topic(self._cluster, name, changes, mirror=self._name)
+
     def _ranges(
         self, topics: Sequence[_Going], held: Collection[TopicPartition]
     ) -> Iterator[tuple[_Going, _Found]]:
         logs: dict[TopicPartition, tuple[Partition, int]] = {}
         for each in topics:
-            for place in each.places():
+            for place in self._mine(each):
                 log = each.topic.partition(place.partition)
                 if place not in held:
                     log.refresh()
@@ -239,6 +286,10 @@ class Control:
         ranges = self._source.ranges([*logs])
         for each in topics:
             yield each, {place: (*logs[place], ranges[place]) for place in each.places() if place in ranges}
+
+    def _mine(self, of: _Going) -> list[TopicPartition]:
+        """The partitions of a topic that this process copies."""
+        return [*filter(self._sharing.owns, of.places())]
 
     def _begin(self, place: TopicPartition, of: _Going, start: int) -> Copy:
         """Claim the partition, whose source begins at `start`: up to there it has nothing."""

@@ -4,19 +4,27 @@ import logging
 import threading
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 
 from jobs.mirror.control import Control, Look
 from jobs.mirror.copier import Copier
+from jobs.mirror.sharing import Sharing
 from jobs.mirror.source import Source
 from log_tables.clock import timer
 from log_tables.cluster.admin.mirror_admin import mirror_named
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import AccessDenied, MirroredTopic, OutcomeUnknown, Retriable, TopicDeleted
+from log_tables.cluster.metadata_log import MirrorRecord
+from log_tables.cluster.mirror_report import REPORT_S
+from log_tables.errors import (
+    AccessDenied,
+    InvalidArgument,
+    MirroredTopic,
+    OutcomeUnknown,
+    Retriable,
+    TopicDeleted,
+)
 
 _log = logging.getLogger(__name__)
-
-LOOK_S = 3.0
-"""How often source and metadata log are looked at."""
 
 
 class Runner:
@@ -25,68 +33,112 @@ class Runner:
     def __init__(self, cluster: Cluster, names: Collection[str] = ()) -> None:
         """Raises InvalidArgument."""
         for name in names:
-            mirror_named(cluster, name)
+            _source_of(mirror_named(cluster, name))
         self._cluster, self._names = cluster, names
         self._threads: dict[str, threading.Thread] = {}
         self._errors: list[BaseException] = []
 
     def run(self, stopping: threading.Event) -> None:
-        """Copy until `stopping` is set, then commit what was read. What ends one mirror ends all, and is
+        """Copy until `stopping` is set, then commit what was read.
+
+        A mirror that cannot be copied now is tried again. A failure that nobody expects ends all, and is
         raised.
         """
         while not stopping.is_set():
-            self._cluster.refresh()
-            for name in self._names or [*self._cluster.metadata_log.mirrors]:
-                if name not in self._threads:
+            try:
+                self._cluster.refresh()
+            except Retriable as error:
+                _log.warning("mirrors that are new are not seen now: %s", error)
+            known = self._cluster.metadata_log.mirrors
+            for name in self._names or [*known]:
+                if name in known and (name not in self._threads or not self._threads[name].is_alive()):
                     self._threads[name] = threading.Thread(
                         target=self._mirror, args=(name, stopping), name=f"mirror-{name}"
                     )
                     self._threads[name].start()
-            if self._names and not any(thread.is_alive() for thread in self._threads.values()):
+            if self._names and not known.keys() & {*self._names}:
                 break
-            stopping.wait(LOOK_S)
+            stopping.wait(REPORT_S)
         for thread in self._threads.values():
             thread.join()
-        for error in self._errors:
-            raise error
+        for failure in self._errors:
+            raise failure
 
     def _mirror(self, name: str, stopping: threading.Event) -> None:
         try:
             copy_mirror(self._cluster, name, stopping)
-        except BaseException as error:  # noqa: BLE001 -- raised when all have ended
-            _log.error("the mirror %s has ended: %s", name, error)
-            self._errors.append(error)
+        except BaseException as failure:  # noqa: BLE001 -- raised when all have ended
+            _log.error("the mirror %s has ended: %s", name, failure)
+            self._errors.append(failure)
             stopping.set()  # a process that copies only some of them would look well
 
 
-def copy_mirror(cluster: Cluster, name: str, stopping: threading.Event, look_s: float = LOOK_S) -> None:
+def copy_mirror(cluster: Cluster, name: str, stopping: threading.Event, look_s: float = REPORT_S) -> None:
     """Copy what the mirror `name` names until `stopping` is set, then commit what was read. Every `look_s`
     seconds is looked at source and metadata log.
 
-    Returns, too, when the mirror is deleted. Raises InvalidArgument for settings of the source, TakenOver.
+    Other processes that do so share its partitions. The file with the settings of the source is read again
+    when the source refuses, or librdkafka refuses them. Returns, too, when the mirror is deleted.
     """
-    mirror = mirror_named(cluster, name)
-    source = Source(mirror.source, mirror.config, f"lakelog-mirror-{name}")
-    control = Control(cluster, name, source)
-    with ThreadPoolExecutor(1, thread_name_prefix="look") as pool, Copier(source) as copier:
-        looking: Future[Look | None] | None = None
-        due_s, said = 0.0, ""
+    with closing(Sharing(cluster.store, cluster.clock, name)) as sharing:
         while not stopping.is_set():
-            if looking is None and (copier.look_now or timer() >= due_s):
-                failed, copier.failed, copier.look_now = copier.failed, {}, False
-                looking = pool.submit(control.look, frozenset(copier.copies), failed)
-            copier.step()
-            if looking is not None and looking.done():
+            mirror = cluster.metadata_log.mirrors.get(name)
+            if mirror is None:
+                return
+            try:
+                copying = _Copying(cluster, mirror, sharing)
+            except InvalidArgument as error:
+                _log.warning("the mirror %s copies nothing: %s", name, error)
+                sharing.report_trouble(str(error))
+                stopping.wait(look_s)
+                cluster.refresh()
+                continue
+            if copying.is_done(stopping, look_s):
+                return
+
+
+class _Copying:
+    """The copying of a mirror, with the settings of its source as its file has them now."""
+
+    def __init__(self, cluster: Cluster, mirror: MirrorRecord, sharing: Sharing) -> None:
+        """Raises InvalidArgument."""
+        self._mirror = mirror
+        self._source = _source_of(mirror)
+        self._control = Control(cluster, mirror.name, self._source, sharing)
+
+    def is_done(self, stopping: threading.Event, look_s: float) -> bool:
+        """Copy until `stopping` is set or the mirror is deleted; false if it is to begin again, with other
+        settings of its source.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="look") as pool, Copier(self._source) as copier:
+            looking: Future[Look | None] | None = None
+            due_s, said = 0.0, ""
+            while not stopping.is_set():
+                if looking is None and (copier.look_now or timer() >= due_s):
+                    failed, copier.failed, copier.look_now = copier.failed, {}, False
+                    looking = pool.submit(self._control.look, frozenset(copier.copies), failed)
+                copier.step()
+                if looking is None or not looking.done():
+                    continue
                 try:
                     found, said = looking.result(), ""
                     if found is None:
-                        _log.info("the mirror %s was deleted", name)
-                        return
+                        _log.info("the mirror %s was deleted", self._mirror.name)
+                        return True
                     copier.let_go({*copier.copies} - found.stay)
                     copier.take(each for each in found.begin if each.place not in copier.failed)
                 except (Retriable, AccessDenied, OutcomeUnknown, MirroredTopic, TopicDeleted) as error:
                     if str(error) != said:
-                        _log.warning("the mirror %s looks again soon: %s", name, error)
+                        _log.warning("the mirror %s looks again soon: %s", self._mirror.name, error)
                     said = str(error)
+                    if self._source.is_set_otherwise():
+                        _log.info("the mirror %s reads %s again", self._mirror.name, self._mirror.config)
+                        return False
                 looking, due_s = None, timer() + look_s
-        copier.drain()
+            copier.drain()
+            return True
+
+
+def _source_of(mirror: MirrorRecord) -> Source:
+    """Raises InvalidArgument."""
+    return Source(mirror.source, mirror.config, f"lakelog-mirror-{mirror.name}")

@@ -82,10 +82,21 @@ class Source:
     def __init__(self, bootstrap: str, config: str = "", group: str = "lakelog-mirror") -> None:
         """`bootstrap` has `host:port,…`, the file `config` librdkafka's settings. Raises InvalidArgument."""
         self.bootstrap = bootstrap
-        self._config = {"group.id": group, **properties(config)} if config else {"group.id": group}
+        self._group = group
+        self._config = self._told(config)
         told = {name: value for name, value in self._config.items() if name != "group.id"}
         self._admin = _made(AdminClient, {**told, **self._common()}, config)
         self._file = config
+
+    def _told(self, file: str) -> dict[str, str]:
+        return {"group.id": self._group, **(properties(file) if file else {})}
+
+    def is_set_otherwise(self) -> bool:
+        """Whether the file with its settings can be read, and has others now than when this was made."""
+        try:
+            return self._told(self._file) != self._config
+        except InvalidArgument:
+            return False
 
     def _common(self) -> dict[str, Any]:
         return {"bootstrap.servers": self.bootstrap, "client.id": "lakelog-mirror", "logger": _log}
@@ -127,12 +138,23 @@ class Source:
                 found[name] = error
         return found
 
-    def settings(self, name: str) -> dict[str, str]:
-        """The settings of a topic, those of the broker where it has none of its own."""
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        (asked,) = self._admin.describe_configs([resource], request_timeout=ASKED_S).values()
-        entries = self._asked(asked.result)
-        return {key: entry.value for key, entry in entries.items() if entry.value is not None}
+    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The settings of topics, those of the broker where they have none of their own; without topics that
+        are not there.
+        """
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        found = {}
+        for resource, future in self._admin.describe_configs(resources, request_timeout=ASKED_S).items():
+            try:
+                entries = self._asked(future.result)
+            except UnknownAtSource:
+                continue
+            found[resource.name] = {
+                key: entry.value for key, entry in entries.items() if entry.value is not None
+            }
+        return found
 
     def ranges(self, partitions: Sequence[Place]) -> dict[Place, SourceRange]:
         """The offsets of partitions; without those that are not there, or have no leader."""

@@ -9,13 +9,11 @@ import pytest
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from jobs.mirror.control import TakenOver
 from jobs.mirror.promotion import NotAtItsEnd, promote
 from jobs.mirror.source import Source
 from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
-from log_tables.store.store import open_store
 from tests.kit.kafka import produce, read_all
 from tests.kit.kafka_broker import Broker
 from tests.kit.mirrors import (
@@ -141,24 +139,6 @@ def _rule(
     """An ACL of the topic for everybody, or a filter of such."""
     where = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
     return kind(*where, "User:ANONYMOUS", "*", operation, permission)
-
-
-def test_of_two_processes_the_later_one_copies_and_the_first_ends(
-    kafka: Broker, cluster: Cluster, copied: str
-) -> None:
-    second = Cluster.open(open_store(cluster.store.url))
-
-    def take_over() -> None:
-        with running(cluster):
-            others_go_on(kafka, cluster, copied)
-            with running(second):
-                produce(kafka.bootstrap, copied, NEW)
-                level(second, kafka, copied)
-                equal(second, kafka, copied, 30)
-
-    with pytest.raises(TakenOver, match="another process copies"):
-        take_over()
-    sound(second)
 
 
 def test_a_paused_mirror_copies_nothing_and_cannot_be_promoted_before_its_end(

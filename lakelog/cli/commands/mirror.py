@@ -98,7 +98,8 @@ def _with_cluster(mirror: "MirrorRecord", brokers: "Source") -> "MirrorRecord":
 def _show_topics(brokers: "Source", topics: dict[str, int], json: bool) -> None:
     from log_tables.cluster.admin.mirror_admin import copied_settings
 
-    rows = [(name, count, copied_settings(brokers.settings(name))) for name, count in topics.items()]
+    found = brokers.settings(topics)
+    rows = [(name, count, copied_settings(found.get(name, {}))) for name, count in topics.items()]
     if json:
         print_json([{"topic": name, "partitions": count, "configs": set_} for name, count, set_ in rows])
         return

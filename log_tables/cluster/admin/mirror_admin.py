@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord, MirrorRemoved, TopicRecord
 from log_tables.cluster.topic import Topic, check_topic_name
 from log_tables.cluster.topic_settings import SETTINGS
@@ -63,9 +64,14 @@ def check_mirror(cluster: Cluster, mirror: MirrorRecord) -> None:
             re.compile(each)
         except re.error as error:
             raise InvalidArgument(f"--topic {each!r} is not a pattern ({error}); correct it") from None
-    if mirror.cluster_id == cluster.cluster_id:
+    check_other(cluster, mirror.source, mirror.cluster_id)
+
+
+def check_other(cluster: Cluster, source: str, cluster_id: str) -> None:
+    """Raise InvalidArgument if the cluster at `source` is the one of this root."""
+    if cluster_id == cluster.cluster_id:
         raise InvalidArgument(
-            f"{mirror.source} is a gateway of this root, which cannot be its own copy; name another cluster"
+            f"{source} is a gateway of this root, which cannot be its own copy; name another cluster"
         )
 
 
@@ -167,6 +173,12 @@ def copied_settings(settings: Mapping[str, str]) -> dict[str, str]:
     if "max.message.bytes" in found:
         found["max.message.bytes"] = str(min(int(found["max.message.bytes"]), RECORD_HARD_MAX_BYTES))
     return {name: value for name, value in found.items() if value != SETTINGS[name].default}
+
+
+def changed_settings(config: TopicConfig, settings: Mapping[str, str]) -> dict[str, str | None]:
+    """The changes that give a copy with `config` what it gets of the source's `settings`; None resets one."""
+    wanted, found = copied_settings(settings), config.overrides
+    return {name: wanted.get(name) for name in COPIED_SETTINGS if wanted.get(name) != found.get(name)}
 
 
 def change_copy(
