@@ -1,15 +1,11 @@
 """How maintenance runs: its engine, by the settings, and the scheduler beside a gateway.
 
-`lakelog serve --maintain` runs the scheduler, in a process of its own. PySpark is imported when a job first
-goes to Spark.
+PySpark is imported when a job first goes to Spark.
 """
 
-import json
 import logging
 import os
-import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from importlib.util import find_spec
@@ -18,10 +14,9 @@ from typing import TYPE_CHECKING
 from ingest.settings import Settings
 from jobs.engine import Engine, EngineChoice, EngineGone
 from jobs.local_engine import LocalEngine
-from log_tables.clock import Backoff, timer
-from log_tables.cluster.cluster import Cluster
+from lakelog.cli.beside import RESTARTS, Beside
+from log_tables.clock import Backoff
 from log_tables.errors import InvalidArgument
-from log_tables.store.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,90 +115,17 @@ def session(nice: int = 0) -> "SparkSession":
     return spark
 
 
-STOP_S = 5.0
-"""How long a stopping gateway waits for the job that runs: to be killed does it no harm."""
+def maintainer(settings: Settings, restarts: Backoff = RESTARTS) -> Beside:
+    """`lakelog maintain --every` beside a gateway.
 
-RESTARTS = Backoff(5.0, max_s=300.0)
-"""How long a scheduler that has ended is left alone, ever longer: the cause may be gone by then."""
-
-_LOOK_S = 0.5
-
-
-class Maintainer:
-    """`lakelog maintain --every` in another process, started again when it ends.
-
-    It stops by itself when this process is gone, however it went: its standard input ends then.
+    Raises InvalidArgument when the engine is Spark and is not installed, StoreUnavailable.
     """
-
-    def __init__(self, settings: Settings, restarts: Backoff = RESTARTS) -> None:
-        """Makes the root if there is none. Raises InvalidArgument when the engine is Spark and is not
-        installed, StoreUnavailable.
-        """
-        check_installed(settings)
-        Cluster.open(open_store(settings.data, settings.store_options))  # the scheduler makes none
-        every_s = max(1, settings.maintain_interval_ms // 1000)
-        self._command = [
-            *(sys.executable, "-m", "lakelog", "maintain", "--with-stdin"),
-            *("--data", settings.data, "--every", f"{every_s}s"),
-            *("--engine", settings.maintain_engine),
-            *("--set", f"maintain_local_max_bytes={int(settings.maintain_local_max_bytes)}"),
-            *("--set", f"unmerged_segments_urgent={settings.unmerged_segments_urgent}"),
-            *("--set", f"log_level={settings.log_level}", "--set", f"log_format={settings.log_format}"),
-            *(("--remote-root", settings.remote_root) if settings.remote_root else ()),
-        ]
-        # In the environment, which other users do not see: they hold secrets.
-        registries = {url: each.as_json() for url, each in settings.schema_registries.items()}
-        told = {
-            "LAKELOG_STORE_OPTIONS": json.dumps(settings.store_options),
-            "LAKELOG_SCHEMA_REGISTRIES": json.dumps(registries),
-        }
-        self._environment = {**os.environ, **told, "LAKELOG_CONTEXT": ""}
-        self._restarts, self._stopping = restarts, threading.Event()
-        self._thread = threading.Thread(target=self._keep_running, name="maintainer", daemon=True)
-
-    def __enter__(self) -> "Maintainer":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(2 * STOP_S)
-
-    def _keep_running(self) -> None:
-        pause_s = 0.0
-        while not self._stopping.wait(pause_s):
-            started = timer()
-            process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                stdin=subprocess.PIPE,
-                stdout=sys.stderr,
-                start_new_session=True,
-            )
-            while process.poll() is None:
-                if self._stopping.wait(_LOOK_S):
-                    _stop(process)
-                    return
-            pause_s = next_pause_s(self._restarts, pause_s, timer() - started)
-            _log.error(
-                "maintenance ended with exit code %s; it is started again in %g s",
-                process.returncode,
-                pause_s,
-            )
-
-
-def next_pause_s(restarts: Backoff, before_s: float, ran_s: float) -> float:
-    """How long to leave a scheduler alone that ran for `ran_s` after a pause of `before_s`."""
-    if before_s == 0 or ran_s > restarts.max_s:
-        return restarts.first_s
-    return restarts.after(before_s)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    check_installed(settings)
+    every_s = max(1, settings.maintain_interval_ms // 1000)
+    command = [
+        *("maintain", "--every", f"{every_s}s", "--engine", settings.maintain_engine),
+        *("--set", f"maintain_local_max_bytes={int(settings.maintain_local_max_bytes)}"),
+        *("--set", f"unmerged_segments_urgent={settings.unmerged_segments_urgent}"),
+        *(("--remote-root", settings.remote_root) if settings.remote_root else ()),
+    ]
+    return Beside("maintenance", command, settings, restarts)

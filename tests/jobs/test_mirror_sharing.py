@@ -38,7 +38,7 @@ def ended_process() -> int:
 
 
 def owners(*processes: Sharing) -> list[list[str]]:
-    """Of each partition, who believes to have it."""
+    """The processes that believe to have a partition, for each."""
     return [[each.process for each in processes if each.owns(place)] for place in PLACES]
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from jobs.engine import EngineGone
 from jobs.spark_engine import SparkEngine
-from lakelog.cli.commands.maintain import _stopping
+from lakelog.cli.beside import stopping_event
 from lakelog.cli.common import print_json
 from lakelog.cli.maintainer import session
 
@@ -25,7 +25,7 @@ def main() -> None:
             os.killpg(group, signal.SIGINT)
         return 10 * item
 
-    with _stopping(False) as stopping:
+    with stopping_event(False) as stopping:
         try:
             done = SparkEngine(start).spread(interrupted, [0, 1, 2])
         except KeyboardInterrupt:

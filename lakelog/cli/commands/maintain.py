@@ -1,11 +1,7 @@
 """`lakelog maintain`: merge, compact, expire, move and tidy, once or on a schedule."""
 
 import logging
-import os
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -96,6 +92,7 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     logging.getLogger("py4j").setLevel(logging.WARNING)
     from jobs.maintenance import Maintenance, jobs_named
     from jobs.segment_compaction import NAME as MERGE
+    from lakelog.cli.beside import stopping_event
     from lakelog.cli.maintainer import choice
     from log_tables.cluster.admin.remote_admin import set_remote_root
     from log_tables.store.store import requests_are_paid
@@ -108,7 +105,7 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
     if dry_run:
         _print_plans(maintenance, topic, json)
         return
-    with _stopping(with_stdin) as stopping:
+    with stopping_event(with_stdin) as stopping:
         metrics = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
         runner = _Runner(maintenance, cluster, stopping, _report(json, settings.log_format), metrics)
         if interval_s is None:
@@ -306,32 +303,3 @@ def _serve_metrics(host: str, port: int) -> "Metrics":
     at = f"[{host}]" if ":" in host else host
     progress_console().print(f"metrics at http://{at}:{server.server_port}/metrics")
     return Metrics()
-
-
-@contextmanager
-def _stopping(with_stdin: bool) -> Iterator[threading.Event]:
-    """An event that is set by SIGTERM and Ctrl-C, or when standard input ends.
-
-    The job that runs is finished. A second signal ends the process at once, which harms nothing.
-    """
-    event = threading.Event()
-
-    def stop(number: int, _: object) -> None:
-        event.set()
-        signal.signal(number, signal.SIG_DFL)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    if with_stdin:
-        threading.Thread(target=_await_end, args=(event,), daemon=True).start()
-    try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _await_end(event: threading.Event) -> None:
-    # Not sys.stdin: a thread that waits in it cannot be left behind when the process ends.
-    while os.read(0, 4096):
-        pass
-    event.set()

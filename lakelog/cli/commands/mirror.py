@@ -1,9 +1,5 @@
 """`lakelog mirror`: a running Kafka's topics as topics of a root, at the same offsets."""
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +11,7 @@ from lakelog.cli.common import (
     cluster_at,
     console,
     note_change,
+    pairs,
     print_json,
     print_table,
     progress_console,
@@ -187,41 +184,34 @@ def _facts(each: "Progress", paused: bool) -> dict[str, Any]:
 def run(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
     data: Data = None,
+    with_stdin: Annotated[
+        bool,
+        typer.Option(
+            "--with-stdin", help="Stop when standard input ends: for a program that starts this one."
+        ),
+    ] = False,
     config: Annotated[
         str | None, typer.Option(help="Settings file (TOML); lakelog.toml where it exists.")
     ] = None,
+    set_: Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="Any other setting.")] = [],  # noqa: B006
 ) -> None:
-    """Copy, until SIGTERM or Ctrl-C, what these mirrors name, or all. One process for each mirror."""
+    """Copy, until SIGTERM or Ctrl-C, what these mirrors name, or all. Several share a mirror's partitions."""
     from api.log_format import log_to_stderr
     from ingest.settings import load_settings
-    from jobs.mirror.runner import Runner
+    from lakelog.cli.beside import check_mirror_installed, stopping_event
     from log_tables.cluster.cluster import Cluster
     from log_tables.store.store import open_store
 
-    settings = load_settings(config, data=data)
+    check_mirror_installed()
+    from jobs.mirror.runner import Runner
+
+    settings = load_settings(config, data=data, **pairs(set_, "--set"))
     log_to_stderr(settings.log_level, settings.log_format)
     store = open_store(settings.data, settings.store_options, create=False)
     cluster = Cluster.open(store, create=False)
     runner = Runner(cluster, names or [])
-    with _stopping() as stopping:
+    with stopping_event(with_stdin) as stopping:
         runner.run(stopping)
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set. A second signal ends the process at once, which harms nothing."""
-    event = threading.Event()
-
-    def stop(number: int, _: object) -> None:
-        event.set()
-        signal.signal(number, signal.SIG_DFL)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @app.command()
@@ -288,11 +278,10 @@ def delete(name: Name, data: Data = None) -> None:
 
 
 def _source(mirror: "MirrorRecord") -> "Source":
-    """Raises InvalidArgument without confluent-kafka."""
-    try:
-        from jobs.mirror.source import Source
-    except ImportError:
-        raise InvalidArgument(
-            "a mirror reads by confluent-kafka, which is not installed; install lakelog with its extra mirror"
-        ) from None
+    """Raises InvalidArgument."""
+    from lakelog.cli.beside import check_mirror_installed
+
+    check_mirror_installed()
+    from jobs.mirror.source import Source
+
     return Source(mirror.source, mirror.config)

@@ -52,6 +52,9 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
     maintain: Annotated[
         bool, typer.Option("--maintain", help="Also run `lakelog maintain`, every maintain_interval_ms.")
     ] = False,
+    mirror: Annotated[
+        bool, typer.Option("--mirror", help="Also run `lakelog mirror run`, for all mirrors of the root.")
+    ] = False,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Gateway processes behind the port; each uses about one core.")
     ] = 1,
@@ -88,10 +91,10 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
         if kafka_port is not None:
             at = f"[{settings.host}]" if ":" in settings.host else settings.host
             settings = settings.model_copy(update={"kafka_listener": f"{at}:{kafka_port}"})
-        _serve(settings, workers, maintain)
+        _serve(settings, workers, maintain, mirror)
 
 
-def _serve(settings: "Settings", workers: int, maintain: bool) -> None:
+def _serve(settings: "Settings", workers: int, maintain: bool, mirror: bool) -> None:
     # Arrow's own pool keeps what it freed, a heap for each commit thread; malloc gives it back (measured
     # while 10 million records passed: 360 MB resident against 470 MB). It is chosen when Arrow is loaded.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -99,7 +102,7 @@ def _serve(settings: "Settings", workers: int, maintain: bool) -> None:
 
     log_to_stderr(settings.log_level, settings.log_format)
     try:
-        _run(settings, workers, maintain)
+        _run(settings, workers, maintain, mirror)
     except (LakelogError, OSError) as error:
         if settings.log_format != "json":
             raise
@@ -107,7 +110,7 @@ def _serve(settings: "Settings", workers: int, maintain: bool) -> None:
         raise typer.Exit(exit_code(error)) from None
 
 
-def _run(settings: "Settings", workers: int, maintain: bool) -> None:
+def _run(settings: "Settings", workers: int, maintain: bool, mirror: bool) -> None:
     # Imported here, so that the other commands do not wait for the whole gateway.
     from api.process.server import check_exposure, run
     from api.process.workers import run_workers
@@ -115,9 +118,13 @@ def _run(settings: "Settings", workers: int, maintain: bool) -> None:
     check_exposure(settings)
     with ExitStack() as stack:
         if maintain:
-            from lakelog.cli.maintainer import Maintainer
+            from lakelog.cli.maintainer import maintainer
 
-            stack.enter_context(Maintainer(settings))
+            stack.enter_context(maintainer(settings))
+        if mirror:
+            from lakelog.cli.beside import mirrors
+
+            stack.enter_context(mirrors(settings))
         try:
             if workers == 1:
                 run(settings)

@@ -1,4 +1,6 @@
-"""The scheduler that a gateway runs beside it, `lakelog serve --maintain`: it goes where its gateway goes."""
+"""The processes that a gateway runs beside it, by `lakelog serve --maintain` and `--mirror`: they go where
+their gateway goes.
+"""
 
 import subprocess
 from pathlib import Path
@@ -6,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ingest.settings import load_settings
-from lakelog.cli.maintainer import RESTARTS, Maintainer, next_pause_s
+from lakelog.cli.beside import RESTARTS, next_pause_s
+from lakelog.cli.maintainer import maintainer
 from log_tables.clock import Backoff
 from tests.kit.gateway import RunningGateway, start_gateway
 from tests.kit.maintenance import Root, errors
@@ -73,7 +76,7 @@ def test_a_scheduler_that_cannot_run_is_tried_more_and_more_seldom(
     root: Root, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = load_settings(data=str(root.directory / "here"), remote_root="nowhere://")
-    with Maintainer(settings, Backoff(0.01, max_s=60.0)):
+    with maintainer(settings, Backoff(0.01, max_s=60.0)):
         wait_until(lambda: len(caplog.messages) >= 3, "it has ended three times")
     ended = "maintenance ended with exit code 2; it is started again in"
     assert caplog.messages[:3] == [f"{ended} {pause_s} s" for pause_s in ("0.01", "0.02", "0.04")]
@@ -87,3 +90,16 @@ def test_a_scheduler_goes_when_its_gateway_was_killed(root: Root) -> None:
     gateway.kill()
     wait_until(lambda: not any(map(alive, family)), "the scheduler ends")
     assert errors(run_all(root.opened())) == {}
+
+
+@no_proc
+def test_a_mirror_runs_beside_its_gateway_and_goes_with_it(root: Root) -> None:
+    gateway = start_gateway(root.directory / "here", "--mirror")
+
+    def found() -> list[int]:
+        return [pid for pid in descendants(gateway.process.pid) if " mirror run " in command(pid)]
+
+    wait_until(lambda: bool(found()), "the gateway has started it")
+    (mirror,) = found()
+    gateway.kill()
+    wait_until(lambda: not alive(mirror), "it ends")
