@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from jobs.mirror.promotion import promote
 from jobs.mirror.source import Source
+from log_tables.clock import ManualClock
 from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, MirroredTopic, TopicExists
+from log_tables.store.store import open_store
 from tests.kit.kafka import librdkafka_producer, produce, read_all
 from tests.kit.kafka_broker import Broker
 from tests.kit.mirrors import NAME, cluster, delete_before, equal, here, level, name, note, running, sound
@@ -227,3 +229,23 @@ def test_what_is_here_already_is_no_copy_and_a_copy_has_one_mirror(
         mirror_admin.create_mirror(cluster, replace(other, name="second"), [name])
     with pytest.raises(InvalidArgument, match=f"mirror promote {NAME}"):
         mirror_admin.delete_mirror(cluster, NAME)
+
+
+def test_settings_of_the_source_are_followed_and_others_are_not(
+    kafka: Broker, cluster: Cluster, name: str, seed: int
+) -> None:
+    kafka.create_topic(name, retention_ms=3_600_000)
+    note(cluster, kafka, name)
+    clock, defaults = ManualClock(seed=seed), {"retention.ms": "604800000"}  # Kafka's, not ours
+    with running(Cluster.open(open_store(cluster.store.url), clock)):
+        level(cluster, kafka, name)
+        assert cluster.topic(name).config.overrides == {"retention.ms": "3600000"}
+        kafka.alter_topic(name, retention_bytes=1_000_000, segment_ms=1_000)
+        kafka.alter_topic(name, retention_ms=None)
+
+        def are_followed() -> bool:
+            clock.advance(1_000)
+            cluster.refresh()
+            return cluster.topic(name).config.overrides == {**defaults, "retention.bytes": "1000000"}
+
+        wait_until(are_followed, "the copy has the settings of its source")

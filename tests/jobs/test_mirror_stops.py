@@ -8,11 +8,13 @@ from typing import TypeVar
 import pytest
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from msgspec.structs import replace
 
 from jobs.mirror.promotion import NotAtItsEnd, promote
 from jobs.mirror.source import Source
 from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.mirror_report import read_report
 from log_tables.errors import InvalidArgument
 from tests.kit.kafka import produce, read_all
 from tests.kit.kafka_broker import Broker
@@ -164,3 +166,46 @@ def test_a_source_that_lost_records_stops(kafka: Broker, cluster: Cluster, copie
         assert f"{copied}-0 ends at offset 0, and the copy at 10" in stopped(cluster, copied)
         others_go_on(kafka, cluster, copied)
     assert [each.value for each in here(cluster, copied)] == OLD
+
+
+def trouble(cluster: Cluster, said: str) -> None:
+    """Wait until the process that copies reports a trouble in which `said` is."""
+
+    def is_reported() -> bool:
+        processes = [info.path.rsplit("/", 1)[-1] for info in cluster.store.list(f"mirrors/{NAME}")]
+        reports = [read_report(cluster.store, NAME, process) for process in processes]
+        return any(said in report.trouble for report in reports if report is not None)
+
+    wait_until(is_reported, f"{said!r} is reported")
+
+
+def test_the_file_with_the_settings_of_the_source_is_read_again_once_it_is_mended(
+    kafka: Broker, cluster: Cluster, copied: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "source.properties"
+    mirror_admin.change_mirror(cluster, NAME, lambda known: replace(known, config=str(file)))
+    produce(kafka.bootstrap, copied, NEW)
+    with running(cluster):
+        trouble(cluster, f"the file {file} of --config cannot be read")
+        file.write_text("security.protocol=nonsense")
+        trouble(cluster, "librdkafka refuses the settings")
+        file.write_text("security.protocol=SSL\nreconnect.backoff.max.ms=200\n")
+        trouble(cluster, "does not answer")
+        file.write_text("security.protocol=PLAINTEXT")
+        level(cluster, kafka, copied)
+    equal(cluster, kafka, copied, 30)
+
+
+def test_a_mirror_that_was_noted_without_asking_its_source_learns_whose_copy_it_is(
+    kafka: Broker, cluster: Cluster, copied: str
+) -> None:
+    mirror_admin.change_mirror(cluster, NAME, lambda known: replace(known, cluster_id=""))
+    with running(cluster):
+        wait_until(lambda: bool(known_cluster(cluster)), "the id of the cluster is noted")
+    assert known_cluster(cluster) == Source(kafka.bootstrap).cluster_id()
+
+
+def known_cluster(cluster: Cluster) -> str:
+    """The id of the cluster that the mirror copies, as noted."""
+    cluster.refresh()
+    return cluster.metadata_log.mirrors[NAME].cluster_id

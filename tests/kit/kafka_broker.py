@@ -7,6 +7,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from lakelog.spark.java import java_home
@@ -78,6 +80,20 @@ class Broker:
         new = NewTopic(name, partitions, 1, config=named)
         self.admin.create_topics([new])[name].result(WAIT_S)
         wait_until(lambda: self._partitions(name) == partitions, f"{name} has {partitions} partitions")
+
+    def alter_topic(self, name: str, **config: Any) -> None:
+        """Change settings of a topic, named as in `create_topic`; None takes one away."""
+        changes = [
+            ConfigEntry(
+                key.replace("_", "."),
+                None if value is None else str(value),
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+        (done,) = self.admin.incremental_alter_configs([resource]).values()
+        done.result(WAIT_S)
 
     def _partitions(self, name: str) -> int:
         found = self.admin.list_topics(name, timeout=WAIT_S).topics[name]
