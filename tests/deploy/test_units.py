@@ -36,7 +36,7 @@ def analyze(*words: str | Path) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_units_are_here() -> None:
-    names = ["apicurio.service", "lakelog-maintenance.service", "lakelog.service"]
+    names = ["apicurio.service", "lakelog-maintenance.service", "lakelog-mirror.service", "lakelog.service"]
     assert [unit.name for unit in UNITS] == names
 
 
