@@ -25,6 +25,7 @@ from log_tables.clock import SystemClock, timer
 from log_tables.cluster.admin.mirror_admin import create_mirror
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirrorRecord
+from log_tables.errors import Unreachable
 from log_tables.root.fsck import check
 from log_tables.sql.query import query
 from log_tables.store.store import open_store
@@ -93,7 +94,10 @@ def _made(bootstrap: str, topic: str, records: int, directory: Path) -> Figures:
         ends = Source(bootstrap)
 
         def held() -> int:
-            found = ends.ranges([Place(f"east.{topic}", number) for number in range(PARTITIONS)])
+            try:
+                found = ends.ranges([Place(f"east.{topic}", number) for number in range(PARTITIONS)])
+            except Unreachable:
+                return 0  # it has not made the topic yet
             return sum(each.end for each in found.values())
 
         wait_until(lambda: held() > 0, "MirrorMaker has begun", WITHIN_S)
