@@ -101,9 +101,13 @@ class Source:
     def _common(self) -> dict[str, Any]:
         return {"bootstrap.servers": self.bootstrap, "client.id": "lakelog-mirror", "logger": _log}
 
-    def consumer(self) -> Consumer:
-        """A consumer that is told where it reads, and remembers nothing. Its caller closes it."""
-        config = {**_READING, **self._config, **self._common(), **_OURS, "error_cb": _note}
+    def consumer(self, **reading: Any) -> Consumer:
+        """A consumer that is told where it reads, and remembers nothing. Its caller closes it.
+
+        `reading` has settings with `_` for `.`, which the file may change.
+        """
+        asked = {name.replace("_", "."): value for name, value in reading.items()}
+        config = {**_READING, **asked, **self._config, **self._common(), **_OURS, "error_cb": _note}
         return _made(Consumer, config, self._file)
 
     def cluster_id(self) -> str:

@@ -82,6 +82,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "mirror run": ("lakelog mirror run shop --data /data/lakelog", "lakelog mirror run"),
     "mirror pause": ("lakelog mirror pause shop",),
     "mirror resume": ("lakelog mirror resume shop",),
+    "mirror verify": (
+        "lakelog mirror verify shop",
+        "lakelog mirror verify shop --topic orders --sample 10",
+        'lakelog sql "$(lakelog mirror verify shop --topic orders --sql lakelog)"',
+    ),
     "mirror promote": (
         "lakelog mirror promote shop --topic orders",
         "lakelog mirror promote shop --now",

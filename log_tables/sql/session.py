@@ -33,6 +33,7 @@ from log_tables.sql.json_view import (
     types_of,
 )
 from log_tables.sql.query_request import TableAccess
+from log_tables.sql.record_digest import register_functions
 from log_tables.sql.scan import Failures
 from log_tables.sql.statement import describes_table, words
 from log_tables.sql.system_tables import AUDIT_TABLE, SYSTEM_TABLES, system_tables
@@ -98,6 +99,7 @@ class Session:
         self._cluster, self._on_scan, self._access, self._on_tables = cluster, on_scan, access, on_tables
         self._context = SessionContext(SessionConfig(_SETTINGS), _runtime(memory_bytes))
         _set_time(self._context, cluster.clock.now_us())
+        register_functions(self._context)
         self._topics, self._tables = topic_names(cluster), [*SYSTEM_TABLES]
         if access is not None:
             self._topics = [name for name in self._topics if name in access.topics]

@@ -1,10 +1,12 @@
 """`lakelog mirror`: a running Kafka's topics as topics of a root, at the same offsets."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakelog.cli.common import (
+    FAILED,
     CommandGroup,
     Data,
     Json,
@@ -21,7 +23,9 @@ from log_tables.errors import InvalidArgument, LakelogError
 
 if TYPE_CHECKING:
     from jobs.mirror.source import Source
+    from jobs.mirror.verify import Sample, Verdict
     from log_tables.cluster.admin.mirror_progress import Progress
+    from log_tables.cluster.cluster import Cluster
     from log_tables.cluster.metadata_log import MirrorRecord
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
@@ -234,6 +238,144 @@ def resume(name: Name, data: Data = None) -> None:
     again = mirror_admin.resume(cluster, name)
     note_change(cluster, "ResumeMirror", name, "MIRROR", topics=again)
     console().print(f"the mirror {name} goes on" + (f", again with {', '.join(again)}" if again else ""))
+
+
+@app.command()
+def verify(
+    name: Name,
+    topic: Topics = [],  # noqa: B006 -- typer copies it
+    sample: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Only N ranges of each partition, at random; 0 is all.")
+    ] = 0,
+    seed: Annotated[
+        str, typer.Option(metavar="TEXT", help="What decides which ranges; another one each time.")
+    ] = "",
+    width: Annotated[
+        int, typer.Option("--range", metavar="OFFSETS", min=1, help="How many offsets have one digest.")
+    ] = 100_000,
+    sql: Annotated[
+        str,
+        typer.Option(
+            "--sql",
+            metavar="lakelog|spark|duckdb",
+            help="Only print the SQL by which that gives the digests of this side.",
+        ),
+    ] = "",
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Compare what is here with the source, record by record; exit code 1 if something differs.
+
+    Compared is what both sides have at the start: from the later of the log starts on, up to the position of
+    the copy. The mirror may run meanwhile.
+    """
+    from jobs.mirror.verify import Sample
+
+    cluster = cluster_at(data)
+    if sql:
+        _print_sql(cluster, name, topic, width, sql)
+        return
+    drawn = Sample(sample, seed or cluster.clock.random_hex(8)) if sample else None
+    _verify(cluster, name, topic, drawn, width, json)
+
+
+def _verify(
+    cluster: "Cluster", name: str, topics: list[str], sample: "Sample | None", width: int, json: bool
+) -> None:
+    from jobs.mirror.verify import verify as compare
+    from log_tables.cluster.admin.mirror_admin import mirror_named
+
+    def note(verdict: "Verdict") -> None:
+        if not json:
+            progress_console().print(f"{verdict.topic}-{verdict.partition}: {_found(verdict)}", markup=False)
+
+    cluster.refresh()
+    source = _source(mirror_named(cluster, name))
+    verdicts = compare(cluster, name, source, topics, sample, width, note)
+    if json:
+        print_json(
+            {
+                "mirror": name,
+                "equal": all(each.is_equal for each in verdicts),
+                "seed": sample.seed if sample else None,
+                "partitions": [_verdict_facts(each) for each in verdicts],
+            }
+        )
+    else:
+        _show_verdicts(verdicts, sample)
+    if not all(each.is_equal for each in verdicts):
+        raise typer.Exit(FAILED)
+
+
+def _found(verdict: "Verdict") -> str:
+    if verdict.failed:
+        return "not verified"
+    return "equal" if verdict.difference is None else f"differs at offset {verdict.difference.offset}"
+
+
+def _show_verdicts(verdicts: "Sequence[Verdict]", sample: "Sample | None") -> None:
+    rows = [
+        (
+            each.topic,
+            each.partition,
+            each.start,
+            each.end,
+            len(each.ranges),
+            each.records,
+            each.removed,
+            round(each.seconds, 1),
+            _found(each),
+        )
+        for each in verdicts
+    ]
+    columns = ("topic", "partition", "from", "to", "ranges", "records", "compacted", "seconds", "digests")
+    print_table(columns, rows)
+    if sample:
+        console().print(
+            f"a sample of {counted(sample.ranges, 'range')} of each partition, by --seed {sample.seed}"
+        )
+    for each in verdicts:
+        place = f"{each.topic}-{each.partition}"
+        if each.failed:
+            console().print(f"{place} is not verified: {each.failed}")
+        if each.difference:
+            at, field, here, there = each.difference
+            console().print(f"{place} differs at offset {at}, {field}\n  here:   {here}\n  source: {there}")
+
+
+def _verdict_facts(verdict: "Verdict") -> dict[str, Any]:
+    return {
+        "topic": verdict.topic,
+        "partition": verdict.partition,
+        "start": verdict.start,
+        "end": verdict.end,
+        "records": verdict.records,
+        "compacted": verdict.removed,
+        "equal": verdict.is_equal,
+        "failed": verdict.failed,
+        "difference": verdict.difference and verdict.difference._asdict(),
+        "seconds": round(verdict.seconds, 3),
+        "ranges": [each._asdict() for each in verdict.ranges],
+    }
+
+
+def _print_sql(cluster: "Cluster", name: str, topics: list[str], width: int, engine: str) -> None:
+    from jobs.mirror.verify import chosen
+    from log_tables.sql.record_digest import DigestPart, Engine, digest_sql
+
+    if engine not in [*Engine]:
+        raise InvalidArgument(f"--sql {engine!r} is not known; use {', '.join(Engine)}")
+    parts = []
+    for copy in chosen(cluster, name, topics):
+        for number, log in enumerate(cluster.topic(copy.name).partitions()):
+            here = log.refresh()
+            location, _ = cluster.store.delta_location(log.directory)
+            parts.append(DigestPart(copy.name, number, location, here.log_start, here.high_watermark))
+    if not parts:
+        raise InvalidArgument(
+            f"the mirror {name} has made no topic yet; see that its `lakelog mirror run` runs"
+        )
+    print(digest_sql(parts, width, Engine(engine)))
 
 
 @app.command()

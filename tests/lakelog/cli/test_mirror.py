@@ -1,14 +1,23 @@
 """`lakelog mirror`, from its creation to its end, of a real Kafka."""
 
+import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
+from jobs.mirror.source import Source
 from lakelog.cli import app
-from tests.kit.cli import USAGE, Run, lines, printed, wrong
-from tests.kit.kafka import librdkafka_producer
+from log_tables.cluster.admin.mirror_admin import create_copy
+from log_tables.cluster.cluster import Cluster
+from log_tables.record import Record, input_batch, with_offsets
+from log_tables.sql.query import query
+from log_tables.store.store import open_store
+from tests.kit.cli import FAILED, USAGE, Run, lines, printed, wrong
+from tests.kit.kafka import librdkafka_producer, read_all
 from tests.kit.kafka_broker import Broker
 from tests.kit.programs import Program
 from tests.kit.support import WAIT_S
@@ -60,6 +69,9 @@ def test_the_life_of_a_mirror(sourced: tuple[str, ...], run: Run, store_root: Pa
             return [(each["position"], each["lag"]) for each in found] == [(2, 0), (0, 0)]
 
         running.until(is_level, "the copy is at the end of its source")
+        found = printed(run("verify", "shop", "--json"))
+        assert (found["equal"], found["seed"]) == (True, None)
+        assert [(each["records"], each["failed"]) for each in found["partitions"]] == [(2, ""), (0, "")]
         wrong(run("delete", "shop"), USAGE, "lakelog mirror promote shop")
         assert printed(run("promote", "shop", "--json")) == {"mirror": "shop", "promoted": ["orders"]}
         assert lines(run("pause", "shop")) == ["the mirror shop is paused"]
@@ -68,6 +80,50 @@ def test_the_life_of_a_mirror(sourced: tuple[str, ...], run: Run, store_root: Pa
         running.stop()
     assert lines(run("delete", "shop")) == ["the mirror shop is deleted"]
     wrong(run("describe", "shop"), USAGE, "there is no mirror 'shop'")
+
+
+def test_verify_shows_the_first_difference_and_the_sql(
+    kafka: Broker, sourced: tuple[str, ...], run: Run, store_root: Path
+) -> None:
+    printed(run("create", "shop", *sourced, "--topic", "orders", "--json"))
+    wrong(run("verify", "shop", "--sql", "lakelog"), USAGE, "the mirror shop has made no topic yet")
+    cluster = Cluster.open(open_store(str(store_root)))
+    source = Source(kafka.bootstrap)
+    made = create_copy(cluster, "shop", "orders", str(source.ids(["orders"])["orders"]), 2, {})
+    other = [Record(b"one", b"key", offset=0), Record(b"two", b"yek", offset=1)]
+    there = read_all(kafka.bootstrap, "orders", 2)
+    records = [
+        replace(record, timestamp_us=at.time[1] * 1000) for record, at in zip(other, there, strict=True)
+    ]
+    batch = with_offsets([input_batch(records, 0)], np.array([0, 1]))
+    cluster.claim(made, 0, mirror="shop").mirror(batch, 2)
+
+    done = run("verify", "shop", "--topic", "orders", "--sample", "1", "--seed", "s")
+    assert done.exit_code == FAILED
+    assert "orders-0: differs at offset 1\norders-1: equal" in done.stderr
+    assert done.stdout.splitlines()[-4:] == [
+        "a sample of 1 range of each partition, by --seed s",
+        "orders-0 differs at offset 1, key",
+        "  here:   'yek' (3 bytes)",
+        "  source: 'key' (3 bytes)",
+    ]
+    done = run("verify", "shop", "--range", "1", "--json")
+    assert done.exit_code == FAILED
+    found = json.loads(done.stdout)["partitions"][0]
+    assert found["difference"] == {
+        "offset": 1,
+        "field": "key",
+        "here": "'yek' (3 bytes)",
+        "source": "'key' (3 bytes)",
+    }
+    sql = "\n".join(lines(run("verify", "shop", "--range", "1", "--sql", "lakelog")))
+    assert [row["digest"] for row in query(cluster, sql).to_pylist()] == [
+        each["here"] for each in found["ranges"]
+    ]
+    assert "delta_scan('" in run("verify", "shop", "--sql", "duckdb").stdout
+    wrong(run("verify", "shop", "--sql", "oracle"), USAGE, "use lakelog, spark, duckdb")
+    wrong(run("verify", "shop", "--topic", "order"), USAGE, "orders")
+    wrong(run("verify", "shops"), USAGE, "there is no mirror 'shops'")
 
 
 def test_what_a_mirror_cannot_be_is_refused(sourced: tuple[str, ...], run: Run, tmp_path: Path) -> None:
