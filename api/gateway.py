@@ -6,6 +6,7 @@ from pathlib import Path
 
 from api.access_log import AccessLog
 from api.metrics import Metrics
+from api.mirror_reports import MirrorReports
 from api.session import SessionCipher
 from coordinator.access.access import Access
 from coordinator.brokers.brokers import Brokers
@@ -68,6 +69,7 @@ class Gateway:
     clock: Clock
     request_ids: RequestIds
     loop_share: LoopShare
+    mirrors: MirrorReports
     access_log: AccessLog | None = None
     tracer: Tracer | None = None
     sockets: Path | None = None

@@ -1,10 +1,9 @@
 """The parts that the pages of one gateway share: looks at the cluster, the figures of the last hour, and
-commands and queries in processes of their own.
+queries in processes of their own.
 """
 
 from starlette.requests import Request
 
-from api.console.child_process import CommandRunner
 from api.console.cluster_index import ClusterIndex
 from api.console.query_runner import QueryRunner
 from api.gateway import Gateway
@@ -16,11 +15,10 @@ class ConsoleState:
 
     def __init__(self, here: Gateway, figures: SampleLog) -> None:
         self.index, self.figures = ClusterIndex(here), figures
-        self.commands = CommandRunner(here.settings, here.clock, here.stopping)
         self.queries = QueryRunner(here)
 
     async def close(self) -> None:
-        """End the processes of queries; commands end by themselves."""
+        """End the processes of queries."""
         await self.queries.close()
 
 

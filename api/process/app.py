@@ -37,6 +37,8 @@ from api.process.audit_duty import AuditDuty
 from api.process.duties import DUTY_END_S, duties, table_sizes
 from api.process.fold_duty import FoldDuty, FoldLags
 from api.process.lag_metrics import LagMetrics, group_lags, lag_sums
+from api.process.mirror_metrics import MirrorFollower, MirrorMetrics
+from api.requests.child_process import CommandRunner
 from api.requests.hot import HotRoutes
 from api.samples import SampleLog
 from api.v2 import (
@@ -44,6 +46,7 @@ from api.v2 import (
     consumer_records,
     consumers,
     fetch,
+    mirrors,
     produce,
     schemas,
     topics,
@@ -72,6 +75,7 @@ _PARTS = (
     consumer_records,
     consumer_offsets,
     transactions,
+    mirrors,
     clusters,
     v3,
     v3_records,
@@ -144,6 +148,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         gateway.clock,
     )
     state = ConsoleState(gateway, figures)
+    mirrored = MirrorFollower(gateway.cluster, gateway.mirrors, gateway.leadership.is_first)
     folds = FoldDuty(gateway.cluster, gateway.leadership.folds, gateway.leadership.is_led, gateway.clock)
 
     @asynccontextmanager
@@ -160,7 +165,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         gateway.producer_duties.start()
         auditing = AuditDuty(gateway)
         auditing.start()
-        beside = duties(gateway, folds, figures)
+        beside = duties(gateway, folds, figures, mirrored)
         for duty in beside:
             duty.start()
         try:
@@ -191,6 +196,15 @@ def create_app(gateway: Gateway) -> FastAPI:
         responses=ANY_OTHER_ERROR,
     )
     app.state.gateway, app.state.console = gateway, state
+    app.state.commands = CommandRunner(gateway.settings, gateway.clock, gateway.stopping)
+    _watch(gateway, folds, mirrored)
+    add_error_handlers(app)
+    app.router.routes.extend(routes())
+    return app
+
+
+def _watch(gateway: Gateway, folds: FoldDuty, mirrored: MirrorFollower) -> None:
+    """Let the metrics ask the parts for what these know."""
     gateway.metrics.watch_buffer(lambda: gateway.buffer.used, gateway.settings.buffer_memory)
     if gateway.writer.budget is not None:
         gateway.metrics.watch_budget(gateway.writer.budget)
@@ -203,12 +217,10 @@ def create_app(gateway: Gateway) -> FastAPI:
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
     gateway.metrics.watch_schemas(gateway.cluster.schema_sources.counts)
     gateway.metrics.watch(FoldLags(folds.lags))
+    gateway.metrics.watch(MirrorMetrics(mirrored.figures))
     gateway.metrics.watch(
         LagMetrics(lambda: group_lags(gateway.shard_manager, gateway.cluster, gateway.clock))
     )
-    add_error_handlers(app)
-    app.router.routes.extend(routes())
-    return app
 
 
 async def _end(gateway: Gateway, auditing: AuditDuty) -> None:

@@ -16,6 +16,7 @@ from api.metrics import TableSize
 from api.process.credential_duty import CredentialDuty, KeyReportDuty
 from api.process.fold_duty import FoldDuty
 from api.process.lag_metrics import LagFollower, committed_partitions
+from api.process.mirror_metrics import MirrorFollower
 from api.samples import SAMPLE_S, SampleLog
 from ingest.periodic_task import FailureLog
 from log_tables.cluster.admin.sweep import sweep
@@ -54,6 +55,9 @@ each segment of one that has changed."""
 LAGS_INTERVAL_S = 5.0
 """How often the ends of partitions are looked for that groups read here and other processes write."""
 
+MIRRORS_INTERVAL_S = 5.0
+"""How often the reports of the processes of mirrors are looked at, where there is a mirror."""
+
 ROOM_INTERVAL_S = 2.0
 """How often it is looked how much room the disk of the root has."""
 
@@ -89,7 +93,7 @@ class Duty:
             self._stopping.wait(self._interval_s)
 
 
-def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog) -> list[Duty]:
+def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog, mirrors: MirrorFollower) -> list[Duty]:
     """All duties of `gateway`, not yet started."""
     cluster, failures = gateway.cluster, gateway.failures
     refresh_interval_s = gateway.settings.refresh_interval_ms / 1_000
@@ -115,6 +119,7 @@ def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog) -> list[Duty]:
         Duty("samples", SAMPLE_S, figures.sample, failures),
         Duty("debt", DEBT_INTERVAL_S, lambda: gateway.writer.debt.count(cluster), failures),
         Duty("lags", LAGS_INTERVAL_S, lambda: lags.follow(read()), failures),
+        Duty("mirrors", MIRRORS_INTERVAL_S, mirrors.follow, failures),
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
         Duty(ROOM, ROOM_INTERVAL_S, lambda: check_room(cluster.store), failures),
     ]

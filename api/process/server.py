@@ -21,6 +21,7 @@ from api.errors import code_of
 from api.gateway import Gateway
 from api.log_format import announced, log_to_stderr
 from api.metrics import Metrics
+from api.mirror_reports import MirrorReports
 from api.peer import PeerMiddleware
 from api.process.app import create_app
 from api.process.browsers import with_cors
@@ -423,6 +424,7 @@ def gateway_of(
         clock,
         RequestIds(clock.random_hex(12)),
         loop_share,
+        MirrorReports(cluster, clock),
         AccessLog() if settings.access_log_enable else None,
         tracer,
         sockets,

@@ -21,13 +21,18 @@ class Requirement(NamedTuple):
 
 
 class Change(NamedTuple):
-    """An operation, by Kafka's name, on the resource that the path parameter `named` names; without one its
-    name stands in the body, and the handler says it (`Caller.changing`). Each change is audited.
+    """An operation, by Kafka's name if it has one, on the resource that the path parameter `named` names;
+    without one its name stands in the body, and the handler says it (`Caller.changing`). Each change is
+    audited.
     """
 
     operation: str
-    resource_type: ResourceType
+    resource_type: str
     named: str = ""
+
+
+MIRROR = "MIRROR"
+"""The type of resource by which changes of mirrors are audited; no ACL is about it."""
 
 
 class Traffic(StrEnum):
@@ -66,6 +71,10 @@ def _group(*needed: Operation, change: str = "") -> Rule:
 
 def _cluster(*needed: Operation, change: str = "") -> Rule:
     return _rule(needed, ResourceType.CLUSTER, "", change)
+
+
+def _mirror(change: str, named: str = "mirror") -> Rule:
+    return Rule(_cluster(Operation.ALTER).needs, Change(change, MIRROR, named))
 
 
 def _both(one: Rule, other: Rule) -> Rule:
@@ -153,6 +162,17 @@ RULES: Mapping[str, Rule] = {
     f"POST {_V3}/acls": _cluster(Operation.ALTER, change="CreateAcls"),
     f"POST {_V3}/acls:batch": _cluster(Operation.ALTER, change="CreateAcls"),
     f"DELETE {_V3}/acls": _cluster(Operation.ALTER, change="DeleteAcls"),
+    # Mirrors of other clusters. Whoever may describe one of a mirror's topics may see it, and these topics.
+    "GET /mirrors": _ANY_PRINCIPAL,
+    "GET /mirrors/{mirror}": _ANY_PRINCIPAL,
+    "POST /mirrors": _mirror("CreateMirror", ""),
+    "POST /mirrors/{mirror}/pause": _mirror("PauseMirror"),
+    "POST /mirrors/{mirror}/resume": _mirror("ResumeMirror"),
+    "POST /mirrors/{mirror}/promote": _mirror("PromoteMirror"),
+    "POST /mirrors/{mirror}/verify": Rule(
+        _cluster(Operation.ALTER).needs, Traffic.DATA
+    ),  # it reads both sides
+    "DELETE /mirrors/{mirror}": _mirror("DeleteMirror"),
     # Operations and pages.
     "GET /": _ANY_PRINCIPAL,
     "GET /health": _ANY_PRINCIPAL,

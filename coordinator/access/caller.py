@@ -106,9 +106,7 @@ class Caller:
         return self.access.audit if self.is_audited else None
 
     @contextmanager
-    def changing(
-        self, operation: str, resource_type: ResourceType, name: str, **facts: object
-    ) -> Iterator[None]:
+    def changing(self, operation: str, resource_type: str, name: str, **facts: object) -> Iterator[None]:
         """Audit the change that is made within, or that it was allowed and failed."""
         try:
             yield

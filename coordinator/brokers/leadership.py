@@ -141,6 +141,14 @@ class Leadership:
         """
         return self._preferred_leader(topic, 0) == self._brokers.id
 
+    def is_first(self, name: str) -> bool:
+        """Whether this gateway is the one that does something for `name`: all that live agree on one. May be
+        asked in any thread.
+        """
+        return (
+            preferred_leaders(name, 1, self._brokers.living() or (self._brokers.id,))[0] == self._brokers.id
+        )
+
     def is_led(self, topic: Topic) -> bool:
         """Whether somebody appends to `topic`: a mirror, or a gateway on the list that reports that it leads
         a partition. May be asked in any thread.

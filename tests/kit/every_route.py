@@ -45,6 +45,7 @@ PATH = {
     "group": "g",
     "instance": "i",
     "consumer": "i",
+    "mirror": "m",
     "name": "compression.type",
 }
 QUERY = {
@@ -77,8 +78,11 @@ BODY: dict[str, Any] = {
     "key_schema_id": 17,
     "length": 1,
     "metadata": "m",
+    "mirror": "m",
     "name": "compression.type",
+    "now": True,
     "offset": 0,
+    "on_gap": "stop",
     "operation": "SET",
     "partition": 0,
     "partition_id": 0,
@@ -86,6 +90,8 @@ BODY: dict[str, Any] = {
     "path": f"staging/{'0' * 32}-{'0' * 16}.arrow",
     "records": 1,
     "replication_factor": 1,
+    "sample": 1,
+    "source": "",
     "start": 0,
     "timestamp": 0,
     "topic_id": "t",
@@ -93,6 +99,7 @@ BODY: dict[str, Any] = {
     "value": "zstd",
     "value_schema": None,
     "value_schema_id": 17,
+    "wait_ms": 0,
 }
 """What a field holds that has no fields of its own; one that is text in several formats is base64, too."""
 

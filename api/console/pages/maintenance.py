@@ -9,12 +9,12 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.child_process import MaintenancePlan, maintenance_plan
+from api.console.command_results import MaintenancePlan, maintenance_plan
 from api.console.page import ItemPage, paged, render
 from api.console.page_route import PageRoute
-from api.console.state import console
 from api.gateway import Gateway
 from api.requests.access import Asked
+from api.requests.child_process import commands
 from api.requests.route_gateway import Here
 from coordinator.access.caller import Caller
 from ingest.merge_debt import PartitionDebt
@@ -118,7 +118,7 @@ def _debts(here: Gateway, asked: Caller) -> list[PartitionDebt]:
 
 async def _plan(request: Request, asked: Caller) -> MaintenancePlan:
     words = ["maintain", "--dry-run", "--json"]
-    found = maintenance_plan(await console(request).commands.run(request, words, PLAN_LIMIT_S))
+    found = maintenance_plan(await commands(request).run(request, words, PLAN_LIMIT_S))
     return found._replace(steps=[step for step in found.steps if _is_visible(step.topic, asked)])
 
 

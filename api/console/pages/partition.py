@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from api.client_topics import describe_topic, listed_topic, with_partition
 from api.console import segment_layout
-from api.console.child_process import MaintenancePlan, PlannedStep, fsck_report, maintenance_plan
 from api.console.cluster_index import ClusterState
+from api.console.command_results import MaintenancePlan, PlannedStep, fsck_report, maintenance_plan
 from api.console.page import ItemPage, paged, render
 from api.console.page_route import PageRoute
 from api.console.segment_layout import KINDS, NotedOffset, PlannedRange
@@ -19,6 +19,7 @@ from api.console.state import console
 from api.console.table_commits import FoundCommit, commit_layout, commit_of, commit_page
 from api.gateway import Gateway
 from api.requests.access import Asked
+from api.requests.child_process import commands
 from api.requests.route_gateway import Here
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
@@ -175,7 +176,7 @@ async def fsck(request: Request, here: Here, asked: Asked, topic: str, partition
     """The findings of `lakelog fsck` in its table."""
     await run_in_threadpool(_check_exists, here, topic, partition)
     words = ["fsck", "--json", f"--topic={topic}", f"--partition={partition}"]
-    result = await console(request).commands.run(request, words, FSCK_LIMIT_S)
+    result = await commands(request).run(request, words, FSCK_LIMIT_S)
     report, failed = fsck_report(result)
     values = {
         "topic": topic,
@@ -198,7 +199,7 @@ def _check_exists(here: Gateway, topic: str, number: int) -> None:
 async def _plan(request: Request, asked: Caller, topic: str) -> MaintenancePlan:
     asked.check(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     words = ["maintain", "--dry-run", "--json", f"--topic={topic}"]
-    return maintenance_plan(await console(request).commands.run(request, words, PLAN_LIMIT_S))
+    return maintenance_plan(await commands(request).run(request, words, PLAN_LIMIT_S))
 
 
 def _sees_cluster(asked: Caller) -> bool:

@@ -19,12 +19,11 @@ from lakelog.cli.common import (
     progress_console,
 )
 from log_tables.counts import counted
-from log_tables.errors import InvalidArgument, LakelogError
+from log_tables.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from jobs.mirror.source import Source
     from jobs.mirror.verify import Sample, Verdict
-    from log_tables.cluster.admin.mirror_progress import Progress
     from log_tables.cluster.cluster import Cluster
     from log_tables.cluster.metadata_log import MirrorRecord
 
@@ -81,10 +80,17 @@ def create(
     mirror = _with_cluster(mirror, brokers)
     names = matching(mirror, there)
     create_mirror(cluster, mirror, names, dry_run)
-    _show_topics(brokers, {each: there[each] for each in names}, json)
     missing = [each for each in topic if not each.startswith("^") and each not in there]
-    if missing and not json:
-        console().print(f"not there yet, and copied from when it is: {', '.join(missing)}")
+    rows = _settings_of(brokers, {each: there[each] for each in names})
+    if json:
+        topics = [{"topic": name, "partitions": count, "configs": made} for name, count, made in rows]
+        found = {"mirror": name, "cluster_id": mirror.cluster_id, "topics": topics, "missing": missing}
+        print_json(found)
+    else:
+        said = [(*each, " ".join(f"{key}={value}" for key, value in made.items())) for *each, made in rows]
+        print_table(("topic", "partitions", "settings"), said)
+        if missing:
+            console().print(f"not there yet, and copied from when it is: {', '.join(missing)}")
     if not dry_run:
         note_change(cluster, "CreateMirror", name, "MIRROR", source=source, topics=topic)
         progress_console().print(f"the mirror {name} is noted; `lakelog mirror run {name}` copies")
@@ -96,92 +102,28 @@ def _with_cluster(mirror: "MirrorRecord", brokers: "Source") -> "MirrorRecord":
     return replace(mirror, cluster_id=brokers.cluster_id())
 
 
-def _show_topics(brokers: "Source", topics: dict[str, int], json: bool) -> None:
+def _settings_of(brokers: "Source", topics: dict[str, int]) -> list[tuple[str, int, dict[str, str]]]:
+    """Topics of the source with their partitions, and the settings that their copies get."""
     from log_tables.cluster.admin.mirror_admin import copied_settings
 
     found = brokers.settings(topics)
-    rows = [(name, count, copied_settings(found.get(name, {}))) for name, count in topics.items()]
-    if json:
-        print_json([{"topic": name, "partitions": count, "configs": set_} for name, count, set_ in rows])
-        return
-    said = [
-        (name, count, " ".join(f"{key}={value}" for key, value in made.items())) for name, count, made in rows
-    ]
-    print_table(("topic", "partitions", "settings"), said)
+    return [(name, count, copied_settings(found.get(name, {}))) for name, count in topics.items()]
 
 
 @app.command("list")
 def list_mirrors(data: Data = None, json: Json = False) -> None:
-    """List the mirrors."""
-    from log_tables.cluster.admin.mirror_admin import copies_of
+    """List the mirrors, how many processes copy them, and how far behind they are."""
+    from lakelog.cli.mirrors import list_them
 
-    cluster = cluster_at(data)
-    rows = []
-    for name, each in sorted(cluster.metadata_log.mirrors.items()):
-        copies = copies_of(cluster, name)
-        stopped = sum(bool(copy.mirrored and copy.mirrored.stopped) for copy in copies)
-        state = "paused" if each.paused else "active"
-        rows.append((name, each.source, " ".join(each.topics), len(copies), stopped, state))
-    columns = ("mirror", "source", "of", "topics", "stopped", "state")
-    if json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    else:
-        print_table(columns, rows)
+    list_them(cluster_at(data), json)
 
 
 @app.command()
 def describe(name: Name, data: Data = None, json: Json = False) -> None:
-    """Show how far each partition is, by the source if it answers."""
-    from log_tables.cluster.admin.mirror_admin import copies_of, mirror_named
-    from log_tables.cluster.admin.mirror_progress import places_of, progress
+    """Show how far each partition is, by the source if it answers, and which processes copy."""
+    from lakelog.cli.mirrors import describe_one
 
-    cluster = cluster_at(data)
-    cluster.refresh()
-    mirror, unknown = mirror_named(cluster, name), ""
-    try:
-        ranges = _source(mirror).ranges(places_of(copies_of(cluster, name)))
-    except LakelogError as error:
-        unknown, ranges = str(error), {}
-    found = progress(cluster, name, ranges)
-    if json:
-        print_json(
-            {
-                "mirror": name,
-                "source": mirror.source,
-                "cluster_id": mirror.cluster_id,
-                "topics": mirror.topics,
-                "on_gap": "record" if mirror.records_gaps else "stop",
-                "paused": mirror.paused,
-                "unknown": unknown,
-                "partitions": [_facts(each, mirror.paused) for each in found],
-            }
-        )
-        return
-    console().print(f"{name}: {' '.join(mirror.topics)} of {mirror.source}, cluster {mirror.cluster_id}")
-    rows = [tuple(_facts(each, mirror.paused).values())[:-1] for each in found]
-    print_table(
-        ("topic", "partition", "log start", "position", "source start", "source end", "lag", "state"), rows
-    )
-    for topic, why in {each.topic: each.stopped for each in found if each.stopped}.items():
-        console().print(f"{topic} has stopped: {why}")
-    if unknown:
-        console().print(f"the source does not say where it is: {unknown}")
-
-
-def _facts(each: "Progress", paused: bool) -> dict[str, Any]:
-    state = "stopped" if each.stopped else "paused" if paused else "active"
-    start, end = (None, None) if each.source is None else each.source[:2]
-    return {
-        "topic": each.topic,
-        "partition": each.partition,
-        "log_start": each.log_start,
-        "position": each.position,
-        "source_start": start,
-        "source_end": end,
-        "lag": each.lag,
-        "state": state,
-        "reason": each.stopped,
-    }
+    describe_one(cluster_at(data), name, _source, json)
 
 
 @app.command()
@@ -388,6 +330,9 @@ def promote(
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="How long the copy may take to get there.")
     ] = 30.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only wait for the source's end; promote nothing.")
+    ] = False,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -400,7 +345,11 @@ def promote(
 
     cluster = cluster_at(data)
     source = None if now else _source(mirror_named(cluster, name))
-    promoted = promotion.promote(cluster, name, topic, source, wait)
+    promoted = promotion.promote(cluster, name, topic, source, wait, dry_run)
+    if dry_run:
+        level = {"mirror": name, "would_promote": promoted}
+        print_json(level) if json else console().print(f"at the source's end: {', '.join(promoted)}")
+        return
     note_change(cluster, "PromoteMirror", name, "MIRROR", topics=promoted)
     if json:
         print_json({"mirror": name, "promoted": promoted})

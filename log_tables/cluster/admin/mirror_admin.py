@@ -3,7 +3,7 @@ one of its topics is made, stopped and promoted.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -14,7 +14,7 @@ from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord, MirrorRe
 from log_tables.cluster.topic import Topic, check_topic_name
 from log_tables.cluster.topic_settings import SETTINGS
 from log_tables.counts import counted
-from log_tables.errors import InvalidArgument, TopicDeleted, TopicExists
+from log_tables.errors import InvalidArgument, NotFound, TopicDeleted, TopicExists
 from log_tables.limits import RECORD_HARD_MAX_BYTES
 from log_tables.spelling import meant
 
@@ -36,14 +36,14 @@ COPIED_SETTINGS = (
 
 
 def mirror_named(cluster: Cluster, name: str) -> MirrorRecord:
-    """The mirror as last refreshed. Raises InvalidArgument."""
+    """The mirror as last refreshed. Raises NotFound."""
     return _known(cluster, name, cluster.metadata_log.mirrors.get(name))
 
 
 def _known(cluster: Cluster, name: str, found: MirrorRecord | None) -> MirrorRecord:
     if found is None:
         hint = meant(name, [*cluster.metadata_log.mirrors]) or "`lakelog mirror list` lists them"
-        raise InvalidArgument(f"there is no mirror {name!r}; {hint}")
+        raise NotFound(f"there is no mirror {name!r}; {hint}")
     return found
 
 
@@ -114,20 +114,20 @@ def _check_free(cluster: Cluster, name: str) -> None:
 def change_mirror(
     cluster: Cluster, name: str, change: Callable[[MirrorRecord], MirrorRecord]
 ) -> MirrorRecord:
-    """Give the mirror `name` what `change` makes of it. Raises InvalidArgument."""
+    """Give the mirror `name` what `change` makes of it. Raises NotFound."""
     cluster.refresh()
     cluster.metadata_log.change_mirror(name, lambda known: change(_known(cluster, name, known)))
     return mirror_named(cluster, name)
 
 
 def pause(cluster: Cluster, name: str) -> None:
-    """Let a mirror copy nothing until `resume`. Raises InvalidArgument."""
+    """Let a mirror copy nothing until `resume`. Raises NotFound."""
     change_mirror(cluster, name, lambda known: replace(known, paused=True))
 
 
 def resume(cluster: Cluster, name: str) -> list[str]:
     """Let a mirror go on, also with topics that had stopped, which are returned: if the cause is still there,
-    they stop again. Raises InvalidArgument.
+    they stop again. Raises NotFound.
     """
     change_mirror(cluster, name, lambda known: replace(known, paused=False))
     stopped = [each.name for each in copies_of(cluster, name) if each.mirrored and each.mirrored.stopped]
@@ -137,20 +137,24 @@ def resume(cluster: Cluster, name: str) -> list[str]:
 
 
 def delete_mirror(cluster: Cluster, name: str) -> None:
-    """Forget a mirror. Raises InvalidArgument, also while it has topics."""
+    """Forget a mirror. Raises NotFound, InvalidArgument while it has topics."""
 
     def decide(known: MirrorRecord | None) -> MirrorRemoved:
-        _known(cluster, name, known)
-        copies = copies_of(cluster, name)
-        if copies:
-            raise InvalidArgument(
-                f"the mirror {name} has {counted(len(copies), 'topic')}, such as {copies[0].name}; run "
-                f"`lakelog mirror promote {name}` first, which makes them topics of this root"
-            )
+        check_deletable(cluster, _known(cluster, name, known).name)
         return MirrorRemoved(name)
 
     cluster.refresh()
     cluster.metadata_log.change_mirror(name, decide)
+
+
+def check_deletable(cluster: Cluster, name: str) -> None:
+    """Raise InvalidArgument while the mirror `name` has topics, as last refreshed."""
+    copies = copies_of(cluster, name)
+    if copies:
+        raise InvalidArgument(
+            f"the mirror {name} has {counted(len(copies), 'topic')}, such as {copies[0].name}; run "
+            f"`lakelog mirror promote {name}` first, which makes them topics of this root"
+        )
 
 
 def copies_of(cluster: Cluster, name: str) -> list[TopicRecord]:
@@ -203,3 +207,42 @@ def change_copy(
 def stop_copy(cluster: Cluster, mirror: str, topic: str, reason: str) -> None:
     """Note why a topic is copied no further. Raises TopicDeleted."""
     change_copy(cluster, mirror, topic, lambda known: replace(known, stopped=reason))
+
+
+def chosen_copies(cluster: Cluster, name: str, topics: Collection[str]) -> list[TopicRecord]:
+    """The copies of the mirror `name` that are in `topics`, or all, as last refreshed.
+
+    Raises NotFound for a mirror, InvalidArgument for a topic that is not there.
+    """
+    mirror_named(cluster, name)
+    copies = copies_of(cluster, name)
+    for topic in topics:
+        if topic not in {each.name for each in copies}:
+            hint = (
+                meant(topic, [each.name for each in copies]) or f"`lakelog mirror describe {name}` lists them"
+            )
+            raise InvalidArgument(f"the mirror {name} makes no topic {topic!r}; {hint}")
+    return [each for each in copies if not topics or each.name in topics]
+
+
+def check_unstopped(copies: Collection[TopicRecord]) -> None:
+    """Raise InvalidArgument if one of `copies` has stopped: it does not reach the end of its source."""
+    for each in copies:
+        if each.mirrored and each.mirrored.stopped:
+            raise InvalidArgument(
+                f"the copy of the topic {each.name} has stopped: {each.mirrored.stopped}; to keep what it "
+                "has, add --now"
+            )
+
+
+def promote_copies(cluster: Cluster, name: str, copies: Collection[TopicRecord]) -> list[str]:
+    """Make `copies` of the mirror `name` topics of this root, which are copied no more; returns their names.
+
+    Claims their partitions for no gateway: `cluster` is one of its own.
+    """
+    for each in copies:
+        if change_copy(cluster, name, each.name, lambda _: None):
+            topic_here = cluster.topic(each.name)
+            for number in range(topic_here.partition_count):
+                cluster.claim(topic_here, number)  # it ends the copy, wherever that runs
+    return [each.name for each in copies]

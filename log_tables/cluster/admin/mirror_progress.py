@@ -56,7 +56,7 @@ def progress(
 ) -> list[Progress]:
     """How far each partition of the mirror `name` is, beside `ranges` of its source.
 
-    Reads the tables. Raises InvalidArgument.
+    Reads the tables. Raises NotFound.
     """
     cluster.refresh()
     mirror_named(cluster, name)
@@ -71,15 +71,17 @@ def progress_of(
         for number in range(each.partitions):
             log, place = cluster.topic(each.name).partition(number), TopicPartition(each.name, number)
             snapshot = log.refresh()
-            stopped = each.mirrored.stopped if each.mirrored else ""
-            yield Progress(
-                *place,
-                snapshot.log_start,
-                snapshot.high_watermark,
-                _record_bytes(snapshot),
-                ranges.get(place),
-                stopped,
+            yield progress_at(
+                place, snapshot, ranges.get(place), each.mirrored.stopped if each.mirrored else ""
             )
+
+
+def progress_at(
+    place: TopicPartition, snapshot: Snapshot, source: SourceRange | None, stopped: str
+) -> Progress:
+    """How far the copy of a partition is that has this `snapshot`."""
+    start, end = snapshot.log_start, snapshot.high_watermark
+    return Progress(*place, start, end, _record_bytes(snapshot), source, stopped)
 
 
 def _record_bytes(snapshot: Snapshot) -> float:

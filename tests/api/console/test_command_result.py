@@ -2,7 +2,8 @@
 
 import msgspec
 
-from api.console.child_process import CommandResult, fsck_report, maintenance_plan
+from api.console.command_results import fsck_report, maintenance_plan
+from api.requests.child_process import CommandResult
 
 STEP = {
     "job": "segment_compaction",

@@ -19,6 +19,7 @@ from api.requests.rules import RULES, Rule, rule_of
 from coordinator.access.audit import Audit
 from ingest.settings import Settings
 from log_tables.cluster.audit_record import AuditKind, AuditRecord
+from log_tables.cluster.metadata_log import MirrorRecord
 from tests.kit.every_route import Request, requests_of, routes, without_topic
 from tests.kit.secured import Secured, bearer
 from tests.kit.served import Served, served
@@ -79,6 +80,7 @@ async def events_of(
 
 def test_each_request_has_the_event_that_it_should(tmp_path: Path, app: FastAPI) -> None:
     root = Secured(tmp_path)
+    root.cluster.metadata_log.change_mirror("m", lambda _: MirrorRecord("m", "127.0.0.1:1", ("t",)))
     admin, nobody = root.key(), root.key("User:nobody")
     changed = set()
 
@@ -111,7 +113,7 @@ def test_each_request_has_the_event_that_it_should(tmp_path: Path, app: FastAPI)
         [event] = told
         change = CHANGES[route]
         assert (event.operation, event.resource_type) == (change.operation, change.resource_type), request
-        assert event.resource_name in (topic, "g", "kafka-cluster"), request
+        assert event.resource_name in (topic, "g", "m", "kafka-cluster"), request
         assert event.success == (status < 400), (request, status)
         assert (event.principal, event.address) == ("User:admin", "127.0.0.1")
         assert "secret" not in json.dumps(dict(event.facts))
@@ -120,7 +122,10 @@ def test_each_request_has_the_event_that_it_should(tmp_path: Path, app: FastAPI)
 
     asyncio.run(ask_each())
     # A group with a member is not deleted, nor are records that are not there: test_audit_duty.py has both.
+    # A mirror needs a source: tests/api/v2/test_mirrors.py.
     assert CHANGES.keys() - changed <= {
+        "POST /mirrors",
+        "POST /mirrors/{mirror}/promote",
         "DELETE /consumers/{group}",
         "PUT /consumers/{group}/offsets",
         "DELETE /topics/{topic}/partitions/{partition}/records",

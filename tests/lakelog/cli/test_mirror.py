@@ -50,13 +50,14 @@ def sourced(kafka: Broker) -> tuple[str, ...]:
 
 def test_the_life_of_a_mirror(sourced: tuple[str, ...], run: Run, store_root: Path, tmp_path: Path) -> None:
     create = ("create", "shop", *sourced, "--topic", "orders", "--topic", "^later-.*")
-    (shown,) = printed(run(*create, "--dry-run", "--json"))
-    assert shown == {
+    shown = printed(run(*create, "--dry-run", "--json"))
+    copied = {
         "topic": "orders",
         "partitions": 2,
         "configs": {"cleanup.policy": "compact,delete", "retention.ms": "60000000"},
     }
-    assert len(printed(run(*create, "--json"))) == 1
+    assert (shown["mirror"], shown["topics"], shown["missing"]) == ("shop", [copied], [])
+    assert printed(run(*create, "--json")) == shown
     wrong(run(*create), USAGE, "there is a mirror shop already")
     (listed,) = printed(run("list", "--json"))
     assert (listed["mirror"], listed["topics"], listed["state"]) == ("shop", 0, "active")

@@ -4,7 +4,8 @@ It may take so much time and print so much, few run at once, and at a low priori
 time is over, when nobody waits for it any more, and when the gateway stops. Settings, of which those of the
 store hold secrets, are in its environment: other users of the machine see its arguments.
 
-Its result is shown by pages: what maintenance would do, what fsck finds.
+Pages show what one has printed, as do routes whose work needs more than a gateway has: the brokers of a
+mirror's source.
 """
 
 import asyncio
@@ -26,80 +27,24 @@ from starlette.requests import Request
 from api.requests.heads import foreign_site
 from ingest.settings import Settings
 from log_tables.clock import Clock
+from log_tables.errors import LakelogError, Retriable, error_named
 
 
 class CommandResult(NamedTuple):
-    """The output of a command, and how long it took. `failed` says why there is none."""
+    """The output of a command, and how long it took. `failed` says why there is none, and `error` is the code
+    of the error that the command has named, if it has.
+    """
 
     output: bytes
     seconds: float
     failed: str = ""
+    error: str = ""
 
-
-class PlannedStep(msgspec.Struct, frozen=True):
-    """A step of the next run of maintenance. `offsets` are the first and the last of what it changes."""
-
-    job: str
-    topic: str
-    partition: int
-    engine: str
-    what: str
-    offsets: tuple[int, int] | None = None
-
-
-class TableReport(msgspec.Struct, frozen=True):
-    """The facts that fsck has read of one table, and its problems."""
-
-    directory: str
-    version: int
-    segments: int
-    records: int
-    log_start: int
-    high_watermark: int
-    leader_epoch: int
-    unreferenced: int
-    problems: Sequence[str]
-
-
-class FsckReport(msgspec.Struct, frozen=True):
-    """The result of fsck; `problems` are those of all tables, each with the name of its table."""
-
-    sound: bool
-    problems: Sequence[str]
-    partitions: Sequence[TableReport]
-
-
-class MaintenancePlan(NamedTuple):
-    """The steps of the next run, or why they are not known."""
-
-    steps: Sequence[PlannedStep]
-    seconds: float
-    failed: str = ""
-
-
-_UNREADABLE = "the command printed what this gateway cannot read; are both of one version?"
-_steps_decoder = msgspec.json.Decoder(list[PlannedStep])
-_report_decoder = msgspec.json.Decoder(FsckReport)
-
-
-def maintenance_plan(result: CommandResult) -> MaintenancePlan:
-    """The plan that `lakelog maintain --dry-run --json` has printed."""
-    if result.failed:
-        return MaintenancePlan((), result.seconds, result.failed)
-    try:
-        return MaintenancePlan(_steps_decoder.decode(result.output), result.seconds)
-    except msgspec.MsgspecError:
-        return MaintenancePlan((), result.seconds, _UNREADABLE)
-
-
-def fsck_report(result: CommandResult) -> tuple[FsckReport | None, str]:
-    """The report that `lakelog fsck --json` has printed; None with the reason where there is none."""
-    if result.failed:
-        return None, result.failed
-    try:
-        return _report_decoder.decode(result.output), ""
-    except msgspec.MsgspecError:
-        return None, _UNREADABLE
+    def checked(self) -> bytes:
+        """The output. Raises the error that has ended the command; Retriable where it was not let end."""
+        if self.failed:
+            raise error_named(self.error or Retriable.code, self.failed)
+        return self.output
 
 
 AT_ONCE = 2
@@ -114,8 +59,23 @@ _BROKEN = 1
 """The exit code of a command that has printed its result, which is bad."""
 
 
+class _Outcome(NamedTuple):
+    """The output of a command that has ended; or why there is none, and the code of that error."""
+
+    output: bytes
+    failed: str = ""
+    error: str = ""
+
+
+class _NamedError(msgspec.Struct):
+    """An error as a command with --json prints it."""
+
+    error: str
+    message: str
+
+
 class CommandRunner:
-    """The commands that pages of one gateway have asked for. Used on the event loop."""
+    """The commands that requests to one gateway have asked for. Used on the event loop."""
 
     def __init__(self, settings: Settings, clock: Clock, stopping: asyncio.Event) -> None:
         """`stopping` is set when the gateway begins to stop."""
@@ -132,17 +92,19 @@ class CommandRunner:
             return CommandResult(b"", 0.0, "a page of another origin has asked; load this page again")
         if self._running >= AT_ONCE:
             return CommandResult(
-                b"", 0.0, f"{AT_ONCE} commands run for other pages; wait until one has ended, and try again"
+                b"",
+                0.0,
+                f"{AT_ONCE} commands run for other requests; wait until one has ended, and try again",
             )
         self._running += 1
         begun = self._clock.monotonic()
         try:
-            output, failed = await self._run(request, words, limit_s)
+            output, failed, error = await self._run(request, words, limit_s)
         finally:
             self._running -= 1
-        return CommandResult(output, self._clock.monotonic() - begun, failed)
+        return CommandResult(output, self._clock.monotonic() - begun, failed, error)
 
-    async def _run(self, request: Request, words: Sequence[str], limit_s: float) -> tuple[bytes, str]:
+    async def _run(self, request: Request, words: Sequence[str], limit_s: float) -> _Outcome:
         command = _Command(words, environment(self._settings, os.environ))
         work = asyncio.get_running_loop().run_in_executor(self._threads, command.run)
         unwanted = [asyncio.create_task(_left(request)), asyncio.create_task(self._stopped())]
@@ -152,9 +114,11 @@ class CommandRunner:
             if work in done:
                 return work.result()
             if done:
-                return b"", "it was stopped, as nobody waits for it; ask again"
+                return _Outcome(b"", "it was stopped, as nobody waits for it; ask again")
             shown = " ".join(("lakelog", *words))
-            return b"", f"it took longer than {limit_s:g} s and was stopped; run `{shown}` in a shell"
+            return _Outcome(
+                b"", f"it took longer than {limit_s:g} s and was stopped; run `{shown}` in a shell"
+            )
         finally:
             command.end()
             for task in unwanted:
@@ -177,12 +141,12 @@ class _Command:
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
 
-    def run(self) -> tuple[bytes, str]:
-        """(The output, why it failed). Blocking."""
+    def run(self) -> _Outcome:
+        """Run it to its end. Blocking."""
         with tempfile.TemporaryFile() as errors:
             with self._lock:
                 if self._ended:
-                    return b"", "it was stopped"
+                    return _Outcome(b"", "it was stopped")
                 self._process = process = subprocess.Popen(
                     [sys.executable, "-m", "lakelog", *self._words],
                     stdin=subprocess.DEVNULL,
@@ -234,12 +198,18 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _outcome(output: bytes, code: int, said: str) -> tuple[bytes, str]:
+def _outcome(output: bytes, code: int, said: str) -> _Outcome:
     if len(output) > OUTPUT_MAX_BYTES:
-        return b"", f"it printed more than {OUTPUT_MAX_BYTES >> 20} MiB; run it in a shell, for one topic"
+        return _Outcome(
+            b"", f"it printed more than {OUTPUT_MAX_BYTES >> 20} MiB; run it in a shell, for one topic"
+        )
     if code == 0 or (code == _BROKEN and output):
-        return output, ""
-    return b"", (said or f"it ended with exit code {code}")[:SHOWN_CHARS]
+        return _Outcome(output)
+    try:
+        named = msgspec.json.decode(said, type=_NamedError)
+    except msgspec.MsgspecError:
+        return _Outcome(b"", (said or f"it ended with exit code {code}")[:SHOWN_CHARS], LakelogError.code)
+    return _Outcome(b"", named.message[:SHOWN_CHARS], named.error)
 
 
 def _last_line(errors: IO[bytes]) -> str:
@@ -247,3 +217,9 @@ def _last_line(errors: IO[bytes]) -> str:
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - ERRORS_READ_BYTES))
     lines = errors.read().decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
+
+
+def commands(request: Request) -> CommandRunner:
+    """The commands of the gateway that serves `request`: `app.state.commands`."""
+    found: CommandRunner = request.app.state.commands
+    return found

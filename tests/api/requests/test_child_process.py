@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from api.console.child_process import AT_ONCE, PRIORITY, CommandResult, CommandRunner, environment
+from api.requests.child_process import AT_ONCE, PRIORITY, CommandResult, CommandRunner, environment
 from ingest.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.cluster.admin.topic_admin import create_topic
