@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import mirror_changes
+from api.client_topics import PublicName
 from api.errors import error_responses
 from api.mirror_changes import SeenMirror, seen_mirror, seen_mirrors, shown_mirror
 from api.requests.access import Asked
@@ -16,7 +17,7 @@ from api.requests.child_process import commands
 from api.requests.envelope import V2_MEDIA_TYPE, V2Response
 from api.requests.route_gateway import Here
 from api.requests.rules import MIRROR
-from api.requests.strict import StrictBody, StrictRoute
+from api.requests.strict import Listed, StrictBody, StrictRoute
 from log_tables.cluster.admin.mirror_progress import Progress
 from log_tables.cluster.admin.mirror_view import MirrorView, state_of
 from log_tables.cluster.mirror_report import MirrorReport
@@ -101,7 +102,7 @@ class NewMirror(StrictBody):
 
     mirror: str = Field(description="Its name.", examples=["shop"])
     source: str = Field(description="Brokers of the Kafka, with commas.", examples=["kafka1:9092"])
-    topics: list[str] = Field(
+    topics: Listed[PublicName] = Field(
         description="Names of topics, or `^` and patterns of whole names.", examples=[["orders"]]
     )
     on_gap: str = Field(
@@ -128,7 +129,7 @@ class Resumed(BaseModel):
 
 
 class Promotion(StrictBody):
-    topics: list[str] = Field(default_factory=list, description="By default all of the mirror.")
+    topics: Listed[PublicName] = Field(default_factory=list, description="By default all of the mirror.")
     now: bool = Field(False, description="Do not wait for the source's end, nor ask the source.")
     wait_ms: int = Field(
         WAIT_MS, ge=0, le=WAIT_MAX_MS, description="How long the copies may take to get there."
@@ -141,7 +142,7 @@ class Promoted(BaseModel):
 
 
 class Comparison(StrictBody):
-    topics: list[str] = Field(default_factory=list, description="By default all of the mirror.")
+    topics: Listed[PublicName] = Field(default_factory=list, description="By default all of the mirror.")
     sample: int | None = Field(None, ge=1, description="As --sample of the command; by default everything.")
 
 

@@ -65,6 +65,7 @@ class World:
             "schema_id": "17",
             "group": topic,
             "instance": "reader",
+            "mirror": "shop",
             "consumer": "reader",
             "name": "compression.type",
             "broker": "1",
