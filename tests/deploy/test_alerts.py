@@ -65,6 +65,15 @@ FIRES: dict[str, Series] = {
     "LakelogConsumerBehind": {
         f'lakelog_consumer_lag_seconds{{group="g",topic="t",partition="0",{ON}}}': "1000x120"
     },
+    "LakelogMirrorStopped": {f'lakelog_mirror_topics{{mirror="m",state="stopped",{ON}}}': "0x100 1x20"},
+    "LakelogMirrorWithoutProcess": {
+        f'lakelog_mirror_processes{{mirror="m",{ON}}}': "1x100 0x20",
+        f'lakelog_mirror_topics{{mirror="m",state="paused",{ON}}}': "0x120",
+    },
+    "LakelogMirrorTroubled": {f'lakelog_mirror_troubled_processes{{mirror="m",{ON}}}': "0x60 1x60"},
+    "LakelogMirrorBehind": {
+        f'lakelog_mirror_lag_seconds{{mirror="m",topic="t",partition="0",{ON}}}': "0+60x120"
+    },
     "LakelogLoginsFail": {f'lakelog_request_errors_total{{error_code="40101",{ON}}}': "0+120x120"},
     "LakelogAuditLost": {f'lakelog_audit_dropped_events_total{{reason="waiting",{ON}}}': "_x115 5x10"},
     "LakelogSchemasFail": {f'lakelog_schema_lookups_total{{outcome="failed",source="s",{ON}}}': "0+1x120"},
@@ -103,6 +112,14 @@ QUIET: dict[str, Series] = {
         f"lakelog_transactions_committed_total{{{ON}}}": "0+100x120",
         f"lakelog_transactions_applied_total{{{ON}}}": "0+99x120",
         f"lakelog_open_transaction_age_seconds{{{ON}}}": "600x120",
+    },
+    "mirrors go on, or are paused": {
+        f'lakelog_mirror_lag_seconds{{mirror="m",topic="t",partition="0",{ON}}}': "200x120",
+        f'lakelog_mirror_topics{{mirror="m",state="stopped",{ON}}}': "0x120",
+        f'lakelog_mirror_troubled_processes{{mirror="m",{ON}}}': "0x110 1x3 0x7",
+        f'lakelog_mirror_processes{{mirror="m",{ON}}}': "2x110 0x1 2x9",
+        f'lakelog_mirror_processes{{mirror="n",{ON}}}': "0x120",
+        f'lakelog_mirror_topics{{mirror="n",state="paused",{ON}}}': "3x120",
     },
     "values name schemas that nobody knows": {
         f'lakelog_schema_lookups_total{{outcome="unknown",source="s",{ON}}}': "0+60x120",

@@ -45,8 +45,11 @@ QUIET = {
     "Bytes read",
     "Audit: events, and those that are in no record",
     "Budget of commits in use",
+    "Mirrors: lag in records",
+    "Mirrors: lag in seconds",
+    "Mirrors: stopped topics, living processes",
 }
-"""Panels that may have nothing to show in a quiet cluster of a minute's age."""
+"""Panels that may have nothing to show in a quiet cluster of a minute's age, without a mirror."""
 
 
 def expressions(panel: dict[str, Any]) -> list[str]:
