@@ -57,6 +57,11 @@ class TopicDescription:
         return self._topic.partition_count
 
     @property
+    def mirror(self) -> str:
+        """The mirror that makes its records; "" of one that is written here."""
+        return self._topic.mirror
+
+    @property
     def location(self) -> str | None:
         """Where other programs find the one Delta table over the topic; None if none can."""
         if is_internal(self._topic.name):

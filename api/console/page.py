@@ -87,6 +87,7 @@ SECTIONS = (
     ("Overview", "/console"),
     ("Topics", "/console/topics"),
     ("Groups", "/console/groups"),
+    ("Mirrors", "/console/mirrors"),
     ("SQL", "/console/sql"),
     ("Maintenance", "/console/maintenance"),
     ("Access", "/console/access"),
@@ -99,6 +100,7 @@ _DOCS = {
     "/console": "overview",
     "/console/topics": "topics",
     "/console/groups": "groups",
+    "/console/mirrors": "mirrors",
     "/console/sql": "sql",
     "/console/maintenance": "maintenance",
     "/console/access": "access",
@@ -107,6 +109,9 @@ _DOCS = {
 
 NEW_TOPIC = "/console/new-topic"
 """Not among the paths of topics, where it would be the page of one with this name."""
+
+NEW_MIRROR = "/console/new-mirror"
+"""Likewise."""
 
 _OF_CLUSTER = ("/console/maintenance", "/console/access")
 """Sections of those who may DESCRIBE the cluster."""
@@ -230,8 +235,9 @@ def _is_open(asked: Caller, section: str) -> bool:
 
 def _section(url: URL) -> str:
     """The section that the path is in: the longest whose path it begins with."""
-    if url.path in (NEW_TOPIC, HELP):
-        return "/console/topics" if url.path == NEW_TOPIC else ""
+    apart = {NEW_TOPIC: "/console/topics", NEW_MIRROR: "/console/mirrors", HELP: ""}
+    if url.path in apart:
+        return apart[url.path]
     found = [path for _, path in SECTIONS if url.path == path or url.path.startswith(path + "/")]
     return max(found, key=len, default="")
 

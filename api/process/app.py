@@ -19,6 +19,7 @@ from api.console.pages import (
     login,
     maintenance,
     messages,
+    mirror_change,
     offset_reset,
     open_transactions,
     overview,
@@ -28,6 +29,7 @@ from api.console.pages import (
     topic,
     topic_change,
 )
+from api.console.pages import mirrors as mirror_pages
 from api.console.state import ConsoleState
 from api.errors import ANY_OTHER_ERROR, add_error_handlers
 from api.gateway import Gateway
@@ -101,6 +103,9 @@ CONSOLE = (
     partition.router,
     groups.router,
     groups.histories,
+    mirror_pages.router,
+    mirror_change.new_mirrors,
+    mirror_change.router,
     open_transactions.router,
     offset_reset.router,
     sql.router,

@@ -204,6 +204,10 @@ RULES: Mapping[str, Rule] = {
     "GET /console/groups/{group}/history": _DESCRIBE_GROUP,
     "GET /console/groups/{group}/reset": _DESCRIBE_GROUP,
     "GET /console/groups/{group}/delete": _DESCRIBE_GROUP,
+    "GET /console/mirrors": _ANY_PRINCIPAL,  # as GET /mirrors
+    "GET /console/mirrors/{mirror}": _ANY_PRINCIPAL,
+    "GET /console/mirrors/{mirror}/verify": _cluster(Operation.ALTER),  # it reads both sides
+    "GET /console/new-mirror": _DESCRIBE_CLUSTER,  # it asks the source for who may ALTER the cluster
     "GET /console/transactions": _ANY_PRINCIPAL,  # lists what it may describe
     "GET /console/sql": _ANY_PRINCIPAL,  # READ on the topics of a query, DESCRIBE on all else that it shows
     "GET /console/sql/file": _ANY_PRINCIPAL,  # likewise
@@ -229,6 +233,10 @@ RULES: Mapping[str, Rule] = {
     "GET /console/topics/{topic}/grow": _DESCRIBE_TOPIC,
     "GET /console/topics/{topic}/delete": _DESCRIBE_TOPIC,
     "GET /console/topics/{topic}/delete-records": _DESCRIBE_TOPIC,
+    "GET /console/mirrors/{mirror}/pause": _DESCRIBE_CLUSTER,
+    "GET /console/mirrors/{mirror}/resume": _DESCRIBE_CLUSTER,
+    "GET /console/mirrors/{mirror}/promote": _DESCRIBE_CLUSTER,
+    "GET /console/mirrors/{mirror}/delete": _DESCRIBE_CLUSTER,
 }
 """By method and path."""
 

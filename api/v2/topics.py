@@ -44,6 +44,10 @@ class TopicView(BaseModel):
         description="The hash of a key that chooses its partition: the setting, for all who may describe it."
     )
     partitions: list[PartitionView]
+    mirror: str | None = Field(
+        description="The mirror that makes the topic's records, at the offsets of its source; null of a "
+        "topic that is written here."
+    )
     location: str | None = Field(
         description="Where other programs read the topic as one Delta table, about a second behind."
     )
@@ -191,6 +195,7 @@ def _topic(topic: TopicDescription, configs: bool) -> TopicView:
         configs=topic.config.as_dict() if configs else {},
         partitioner_hash=topic.config.key_hash,
         partitions=_partitions(topic),
+        mirror=topic.mirror or None,
         location=topic.location,
         remote_location=topic.remote_location,
     )

@@ -11,11 +11,12 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.client_topics import TopicDescription, describe_topic
+from api.client_topics import TopicDescription, describe_topic, known_description
 from api.console.cluster_index import ClusterState, GroupLag, PartitionState, TopicState
 from api.console.page import HEADERS, ItemPage, paged, render
 from api.console.page_route import PageRoute
 from api.console.state import console
+from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import gateway
 from coordinator.access.caller import Caller
@@ -211,6 +212,7 @@ class _Row(NamedTuple):
     groups: Sequence[GroupLag]
     lag: int
     lag_seconds: float
+    mirror: str = ""
 
 
 _ORDERS = {
@@ -236,14 +238,14 @@ async def topics(
 ) -> Response:
     """The page."""
     look = await console(request).index.look()
-    rows = _rows(look, asked, search.lower())
+    rows = _rows(gateway(request), look, asked, search.lower())
     rows.sort(key=_ORDERS[order])
     shown: ItemPage[_Row] = paged(rows, page)
     values = {"rows": shown, "search": search, "order": order, "look": look, "groups_shown": GROUPS_SHOWN}
     return render(request, "topics.html", values, asked)
 
 
-def _rows(look: ClusterState, asked: Caller, search: str) -> list[_Row]:
+def _rows(here: Gateway, look: ClusterState, asked: Caller, search: str) -> list[_Row]:
     visible = {group for group in look.groups if asked.allows(Operation.DESCRIBE, ResourceType.GROUP, group)}
     rows = []
     for name, topic in look.topics.items():
@@ -251,5 +253,7 @@ def _rows(look: ClusterState, asked: Caller, search: str) -> list[_Row]:
             groups = [each for each in look.of_topic.get(name, ()) if each.group in visible]
             groups.sort(key=lambda each: -each.lag.records)
             lag = sum(each.lag.records for each in groups)
-            rows.append(_Row(topic, groups, lag, max((each.lag.seconds for each in groups), default=0.0)))
+            known, seconds = known_description(here, name), (each.lag.seconds for each in groups)
+            mirror = "" if known is None else known.mirror
+            rows.append(_Row(topic, groups, lag, max(seconds, default=0.0), mirror))
     return rows

@@ -95,12 +95,13 @@ def _describe(client: "Client", name: str, every: bool, json: bool) -> None:
         (partition, each.beginning, each.end, each.end - each.beginning)
         for partition, each in enumerate(offsets)
     ]
-    columns = ("partition", "log_start_offset", "high_watermark", "records")
+    columns = ("partition", "log_start_offset", "high_watermark", "offsets")
     if json:
         partitions = [dict(zip(columns, row, strict=True)) for row in rows]
         print_json(
             {
                 "topic": name,
+                "mirror": found.get("mirror"),
                 "location": found["location"],
                 "remote_location": found["remote_location"],
                 "partitions": partitions,
@@ -108,6 +109,8 @@ def _describe(client: "Client", name: str, every: bool, json: bool) -> None:
             }
         )
         return
+    if found.get("mirror"):
+        console().print(f"a copy, which the mirror {found['mirror']} makes: read-only until it is promoted")
     if found["location"] is not None:
         console().print(f"one Delta table: {found['location']}", soft_wrap=True)
         if found["remote_location"] is not None:

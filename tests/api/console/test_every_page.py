@@ -25,7 +25,15 @@ from tests.kit.support import wait_until
 INTERNAL = (CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE, AUDIT, "__lakelog_x")
 SECRET = "a value that only readers of the topic see"
 NOBODY, ELSEWHERE = "User:nobody", "User:elsewhere"
-IN_PATH = {"topic": "t", "partition": "0", "group": "g", "run": "r", "version": "0", "name": "page.js"}
+IN_PATH = {
+    "topic": "t",
+    "partition": "0",
+    "group": "g",
+    "run": "r",
+    "mirror": "m",
+    "version": "0",
+    "name": "page.js",
+}
 LOGIN = ("/console/login", "/console/logout", "/console/files")
 """They need no credential."""
 
@@ -179,7 +187,7 @@ def test_no_address_makes_a_page_fail(world: World, app: FastAPI) -> None:
 
 def test_no_name_in_a_path_makes_a_page_fail(world: World, app: FastAPI) -> None:
     for path in shown(app):
-        for name in ("topic", "partition", "group", "run"):
+        for name in ("topic", "partition", "group", "run", "mirror"):
             if f"{{{name}}}" in path:
                 for value in (
                     "<script>alert(1)<%2Fscript>",

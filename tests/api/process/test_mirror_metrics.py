@@ -54,7 +54,7 @@ def test_lags_are_those_that_a_living_process_reports(cluster: Cluster) -> None:
     cluster.refresh()
     scraped, process = Scraped(cluster), Reporting(writer.store)
     scraped.follower.follow()
-    states = {("topics", "active"): 1, ("topics", "paused"): 0, ("topics", "stopped"): 0}
+    states: dict[Series, float] = {("topics", "active"): 1, ("topics", "paused"): 0, ("topics", "stopped"): 0}
     nobody = {**states, ("processes",): 0, ("troubled_processes",): 0, ("offsets_behind",): 0}
     assert scraped.read() == nobody
 

@@ -46,7 +46,7 @@ def test_topic_commands_speak_json(run: Run) -> None:
     assert printed(run("topic", "create", "cli-json", "--json")) == {"topic": "cli-json", "partitions": 1}
     assert "cli-json" in printed(run("topic", "list", "--json"))
     described = printed(run("topic", "describe", "cli-json", "--json"))
-    partition = {"partition": 0, "log_start_offset": 0, "high_watermark": 0, "records": 0}
+    partition = {"partition": 0, "log_start_offset": 0, "high_watermark": 0, "offsets": 0}
     assert (described["topic"], described["partitions"]) == ("cli-json", [partition])
     altered = printed(run("topic", "alter", "cli-json", "--config", "compression.type=snappy", "--json"))
     assert altered["configs"]["compression.type"] == "snappy"
