@@ -70,10 +70,10 @@ def progress_of(
     for each in copies:
         for number in range(each.partitions):
             log, place = cluster.topic(each.name).partition(number), TopicPartition(each.name, number)
-            snapshot = log.refresh()
-            yield progress_at(
-                place, snapshot, ranges.get(place), each.mirrored.stopped if each.mirrored else ""
-            )
+            source, known = ranges.get(place), log.snapshot
+            level = source is not None and known.high_watermark >= source.end  # there is nothing to look for
+            snapshot = known if level else log.refresh()
+            yield progress_at(place, snapshot, source, each.mirrored.stopped if each.mirrored else "")
 
 
 def progress_at(
