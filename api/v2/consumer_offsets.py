@@ -1,7 +1,7 @@
 """Committed offsets and positions of a consumer instance, and the committed offsets of a group."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
@@ -19,6 +19,7 @@ from api.v2.consumer_schema import (
     CommittedOffset,
     CommittedOffsets,
     GroupName,
+    GroupOffset,
     InstanceName,
     MemberCommitBody,
     Partitions,
@@ -30,6 +31,8 @@ from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
 from coordinator.groups.events import Heartbeat, OffsetAndMetadata
 from coordinator.groups.state.group import Group
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.errors import InvalidArgument
+from log_tables.limits import OFFSETS_AT_ONCE
 from log_tables.partition.reader import PartitionReader
 from log_tables.topic_partition import TopicPartition
 
@@ -40,8 +43,10 @@ router = APIRouter(
     route_class=GroupRoute,
 )
 
+_Sent = TypeVar("_Sent", bound=ProcessedOffset)
 _INSTANCE = "/instances/{instance}"
 Force = Annotated[bool, Query(description="Act even if the group has members.")]
+Mirror = Annotated[str, Query(description="The mirror that sets them, of whose topics they are.")]
 
 
 @router.post(f"{_INSTANCE}/offsets", summary="Commit offsets", responses=error_responses(404, 409, 422, 503))
@@ -147,19 +152,23 @@ async def get_group_offsets(here: Here, asked: Asked, group: GroupName) -> Commi
     "/offsets",
     status_code=204,
     summary="Set a group's offsets",
-    responses=error_responses(404, 409, 416, 422, 503),
+    responses=error_responses(400, 404, 409, 416, 422, 503),
 )
 async def put_group_offsets(
-    here: Here, asked: Asked, group: GroupName, wanted: CommitBody, force: Force = False
+    here: Here, asked: Asked, group: GroupName, wanted: CommitBody, force: Force = False, mirror: Mirror = ""
 ) -> None:
     """For clients that keep their own positions. Each `offset` is that of the *next* record to read, as `GET`
     answers it.
 
     409 while members share topics, unless `force` is true: then the members continue from there.
+
+    A `mirror` brings offsets from its source: 409 for a topic that is no copy of it, or in which the group
+    has committed an offset here, or where its offset is not `before`.
     """
+    before = _seen(wanted.offsets, force) if mirror else {}
     offsets = await _to_commit(wanted.offsets, step=0)
     await check_reads(here, asked, offsets)
-    await here.coordinator.reset(group, offsets, force, asked.identified)
+    await here.coordinator.reset(group, offsets, force, asked.identified, mirror, before)
 
 
 @router.delete("", status_code=204, summary="Delete a group", responses=error_responses(404, 409, 503))
@@ -170,9 +179,19 @@ async def delete_group(here: Here, group: GroupName, force: Force = False) -> No
     await here.coordinator.delete(group, force)
 
 
-async def _to_commit(offsets: list[ProcessedOffset], step: int) -> dict[TopicPartition, OffsetAndMetadata]:
+def _seen(offsets: list[GroupOffset], force: bool) -> dict[TopicPartition, int]:
+    """The offsets that a mirror has seen. Raises InvalidArgument."""
+    if force or len(offsets) > OFFSETS_AT_ONCE:
+        raise InvalidArgument(
+            f"a mirror sets {len(offsets)} offsets with force={force}; send at most {OFFSETS_AT_ONCE} in a "
+            "request, which are set together, and without force"
+        )
+    return {each.topic_partition: each.before for each in offsets if each.before is not None}
+
+
+async def _to_commit(offsets: list[_Sent], step: int) -> dict[TopicPartition, OffsetAndMetadata]:
     def made() -> dict[TopicPartition, OffsetAndMetadata]:
-        found = CommitBody(offsets=offsets).offsets_to_commit(step)
+        found = ProcessedOffset.to_commit(offsets, step)
         free(offsets)  # else the event loop does, when the handler ends
         return found
 

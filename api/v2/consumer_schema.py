@@ -1,5 +1,6 @@
 """The paths and the bodies of the consumer routes, v2."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Path
@@ -231,23 +232,30 @@ class ProcessedOffset(PartitionName):
     ]
     metadata: str | None = Field(None, max_length=4_096, description="A note that is stored with the offset.")
 
+    @staticmethod
+    def to_commit(offsets: Sequence["ProcessedOffset"], step: int) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets to commit: `offsets`, plus `step`. Raises InvalidRecord if one partition is named
+        twice.
+        """
+        found = {
+            each.topic_partition: OffsetAndMetadata(each.offset + step, each.metadata or "")
+            for each in offsets
+        }
+        if len(found) < len(offsets):
+            raise InvalidRecord("the offsets name a partition twice; name each partition once")
+        return found
+
+
+class GroupOffset(ProcessedOffset):
+    before: int | None = Field(
+        None, ge=0, lt=2**63, description="Of a mirror: the group's offset that it has seen; absent for none."
+    )
+
 
 class CommitBody(StrictBody):
     """One offset for each partition."""
 
-    offsets: Listed[ProcessedOffset]
-
-    def offsets_to_commit(self, step: int) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets to commit: those of the body, plus `step`. Raises InvalidRecord if one partition is
-        named twice.
-        """
-        offsets = {
-            each.topic_partition: OffsetAndMetadata(each.offset + step, each.metadata or "")
-            for each in self.offsets
-        }
-        if len(offsets) < len(self.offsets):
-            raise InvalidRecord("the offsets name a partition twice; name each partition once")
-        return offsets
+    offsets: Listed[GroupOffset]
 
 
 class MemberCommitBody(StrictBody):

@@ -4,7 +4,7 @@ The `context` of an event is that of the request it comes from; None where nobod
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from coordinator.access.principal import RequestContext
@@ -146,6 +146,9 @@ class Seek:
 class Reset:
     """A client outside the group sets its offsets; with `force` also while members are subscribed.
     `checked`: the rest of a reset whose right was looked at before.
+
+    A `mirror` sets only what nobody else has set in its topics, and where the group has the offsets `before`:
+    none in partitions that it does not name.
     """
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -153,6 +156,8 @@ class Reset:
     force: bool = False
     context: RequestContext | None = None
     checked: bool = False
+    mirror: str = ""
+    before: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

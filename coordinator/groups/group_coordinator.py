@@ -1,7 +1,7 @@
 """The requests to a group: its members' polls and commits, transactions, changes from outside."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -241,11 +241,13 @@ class GroupCoordinator:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         force: bool,
         context: RequestContext | None = None,
+        mirror: str = "",
+        before: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Set a group's offsets from outside, for the client of `context`; with `force` subscribed members go
-        on from there.
+        on from there. A `mirror` does so in its topics, where it has set the offsets `before`.
 
-        Raises GroupNotEmpty, OffsetOutOfRange, UnknownTopic, UnknownPartition.
+        Raises GroupNotEmpty, OffsetOutOfRange, UnknownTopic, UnknownPartition, Conflict, MirroredTopic.
         """
 
         async def attempt(shard: Shard) -> None:
@@ -254,7 +256,8 @@ class GroupCoordinator:
 
             def reset(some: Sequence[TopicPartition], checked: bool) -> Group:
                 places = {at: offsets[at] for at in some}
-                group = shard.apply(group_id, Reset(places, at_ms, force, context, checked))
+                event = Reset(places, at_ms, force, context, checked, mirror, before or {})
+                group = shard.apply(group_id, event)
                 # At once: a member must not commit over it what it was given before.
                 for consumer in self._sessions.existing(group_id, group.members):
                     consumer.forget(places)
@@ -264,7 +267,13 @@ class GroupCoordinator:
 
         await self._shard_manager.refresh_topics()
         await self._check_ends(offsets)
+        if mirror:
+            await asyncio.to_thread(self._check_copies, {at.topic for at in offsets}, mirror)
         await self._shard_manager.with_shard(group_id, attempt)
+
+    def _check_copies(self, topics: Iterable[str], mirror: str) -> None:
+        for name in topics:
+            self._cluster.check_own(self._cluster.topic(name), mirror)
 
     async def delete(self, group_id: str, force: bool) -> None:
         """Delete a group; with `force` also its members, and the records of transactions whose staged file is

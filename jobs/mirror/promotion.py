@@ -1,6 +1,6 @@
 """How the copies of a mirror become topics of this root."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from log_tables.cluster.admin.mirror_admin import check_unstopped, chosen_copies, promote_copies
@@ -27,18 +27,22 @@ def promote(
     topics: Collection[str],
     source: "Source | None",
     wait_s: float,
+    bring_groups: Callable[[Collection[str]], object] = lambda _: None,
     dry_run: bool = False,
 ) -> list[str]:
     """Make `topics` of the mirror `name`, or all of them, topics of this root; returns their names.
 
-    Before, with a `source`, their copies are waited for to reach the ends that it has now. After, nothing is
-    copied any more: the next append stands behind what was. With `dry_run` they are only waited for.
-    Raises NotFound, InvalidArgument, NotAtItsEnd, Unreachable.
+    Before, with a `source`, their copies are waited for to reach the ends that it has now, and then
+    `bring_groups` brings the offsets of groups in them over. After, nothing is copied any more: the next
+    append stands behind what was. With `dry_run` they are only waited for. Raises NotFound, InvalidArgument,
+    NotAtItsEnd, Unreachable, and what `bring_groups` raises.
     """
     cluster.refresh()
     chosen = chosen_copies(cluster, name, topics)
     if source is not None:
         _await_ends(cluster, name, chosen, source, wait_s)
+        if not dry_run:
+            bring_groups({each.name for each in chosen})
     return [each.name for each in chosen] if dry_run else promote_copies(cluster, name, chosen)
 
 

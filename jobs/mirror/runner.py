@@ -8,6 +8,7 @@ from contextlib import closing
 
 from jobs.mirror.control import Control, Look
 from jobs.mirror.copier import Copier
+from jobs.mirror.groups import GroupSync, SetOffsets, following
 from jobs.mirror.sharing import Sharing
 from jobs.mirror.source import Source
 from log_tables.clock import timer
@@ -30,11 +31,13 @@ _log = logging.getLogger(__name__)
 class Runner:
     """Runs mirrors: those of `names`, or all that there are, also later ones."""
 
-    def __init__(self, cluster: Cluster, names: Collection[str] = ()) -> None:
-        """Raises InvalidArgument."""
+    def __init__(
+        self, cluster: Cluster, names: Collection[str] = (), set_offsets: SetOffsets | None = None
+    ) -> None:
+        """`set_offsets` brings the offsets of groups over. Raises InvalidArgument."""
         for name in names:
             _source_of(mirror_named(cluster, name))
-        self._cluster, self._names = cluster, names
+        self._cluster, self._names, self._set_offsets = cluster, names, set_offsets
         self._threads: dict[str, threading.Thread] = {}
         self._errors: list[BaseException] = []
 
@@ -66,16 +69,22 @@ class Runner:
 
     def _mirror(self, name: str, stopping: threading.Event) -> None:
         try:
-            copy_mirror(self._cluster, name, stopping)
+            copy_mirror(self._cluster, name, stopping, set_offsets=self._set_offsets)
         except BaseException as failure:  # noqa: BLE001 -- raised when all have ended
             _log.error("the mirror %s has ended: %s", name, failure)
             self._errors.append(failure)
             stopping.set()  # a process that copies only some of them would look well
 
 
-def copy_mirror(cluster: Cluster, name: str, stopping: threading.Event, look_s: float = REPORT_S) -> None:
+def copy_mirror(
+    cluster: Cluster,
+    name: str,
+    stopping: threading.Event,
+    look_s: float = REPORT_S,
+    set_offsets: SetOffsets | None = None,
+) -> None:
     """Copy what the mirror `name` names until `stopping` is set, then commit what was read. Every `look_s`
-    seconds is looked at source and metadata log.
+    seconds is looked at source and metadata log. `set_offsets` brings the offsets of groups over.
 
     Other processes that do so share its partitions. The file with the settings of the source is read again
     when the source refuses, or librdkafka refuses them. Returns, too, when the mirror is deleted.
@@ -86,7 +95,7 @@ def copy_mirror(cluster: Cluster, name: str, stopping: threading.Event, look_s: 
             if mirror is None:
                 return
             try:
-                copying = _Copying(cluster, mirror, sharing)
+                copying = _Copying(cluster, mirror, sharing, set_offsets)
             except InvalidArgument as error:
                 _log.warning("the mirror %s copies nothing: %s", name, error)
                 sharing.report_trouble(str(error))
@@ -100,22 +109,30 @@ def copy_mirror(cluster: Cluster, name: str, stopping: threading.Event, look_s: 
 class _Copying:
     """The copying of a mirror, with the settings of its source as its file has them now."""
 
-    def __init__(self, cluster: Cluster, mirror: MirrorRecord, sharing: Sharing) -> None:
+    def __init__(
+        self, cluster: Cluster, mirror: MirrorRecord, sharing: Sharing, set_offsets: SetOffsets | None
+    ) -> None:
         """Raises InvalidArgument."""
-        self._mirror = mirror
+        self._mirror, self._sharing = mirror, sharing
         self._source = _source_of(mirror)
+        self._groups = GroupSync(cluster, mirror.name, self._source, set_offsets, sharing.owns_group)
         self._control = Control(cluster, mirror.name, self._source, sharing)
 
     def is_done(self, stopping: threading.Event, look_s: float) -> bool:
         """Copy until `stopping` is set or the mirror is deleted; false if it is to begin again, with other
         settings of its source.
         """
-        with ThreadPoolExecutor(1, thread_name_prefix="look") as pool, Copier(self._source) as copier:
+        with (
+            ThreadPoolExecutor(1, thread_name_prefix="look") as pool,
+            Copier(self._source) as copier,
+            following(self._groups, look_s),
+        ):
             looking: Future[Look | None] | None = None
             due_s, said = 0.0, ""
             while not stopping.is_set():
                 if looking is None and (copier.look_now or timer() >= due_s):
                     failed, copier.failed, copier.look_now = copier.failed, {}, False
+                    self._sharing.offsets_behind = self._groups.behind
                     looking = pool.submit(self._control.look, frozenset(copier.copies), failed)
                 copier.step()
                 if looking is None or not looking.done():

@@ -52,6 +52,8 @@ class Sharing:
         self._silent: dict[str, float] = {}
         self._processes = [self.process]
         self._copied: dict[TopicPartition, _Copied] = {}
+        self.offsets_behind = 0
+        """How many offsets of groups are not here yet, for the next report."""
 
     def look(self) -> None:
         """See which processes live. Raises StoreUnavailable, and as `Store.put`."""
@@ -100,6 +102,10 @@ class Sharing:
             return True
         return self.process == max(self._processes, key=lambda each: (_weight(each, place), each))
 
+    def owns_group(self, group: str) -> bool:
+        """Whether this process is to bring the offsets of a group over. Of any thread."""
+        return self.owns(TopicPartition(group, -1))
+
     def report(
         self, ranges: Mapping[TopicPartition, SourceRange], positions: Mapping[TopicPartition, int]
     ) -> None:
@@ -122,7 +128,9 @@ class Sharing:
         for name, copied in groupby(self._copied.items(), lambda item: item[0].topic):
             topics[name] = [each.said(place.partition, now) for place, each in copied]
         self._number += 1
-        said = MirrorReport(self.process, self._number, self._host, os.getpid(), topics, trouble)
+        said = MirrorReport(
+            self.process, self._number, self._host, os.getpid(), topics, trouble, self.offsets_behind
+        )
         put_report(self._store, self._mirror, said)
 
     def close(self) -> None:

@@ -4,10 +4,12 @@ import base64
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -54,6 +56,7 @@ _OURS = {
 _FORBIDDEN = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError._AUTHENTICATION,
 }
@@ -66,11 +69,18 @@ INTERNAL = "__"
 
 
 class UnknownAtSource(LakelogError):
-    """The source has no such topic or partition."""
+    """The source has no such topic, partition or group."""
 
 
 class NotNow(Unreachable):
-    """The partition has no leader, or is moving."""
+    """The partition has no leader, or is moving; or the offset of a group waits for a transaction."""
+
+
+class GroupOffset(NamedTuple):
+    """An offset that a group has committed, and its note."""
+
+    offset: int
+    metadata: str
 
 
 class Source:
@@ -186,6 +196,39 @@ class Source:
                 continue
         return found
 
+    def groups(self, whole: bool) -> dict[str, bool]:
+        """The groups that this client may see, and whether each has members: those of all brokers if it is to
+        be `whole`, else of those that answer.
+        """
+        found = self._asked(lambda: self._admin.list_consumer_groups(request_timeout=ASKED_S).result())
+        if found.errors and (whole or not found.valid):
+            raise error_of(found.errors[0], self.bootstrap)
+        return {each.group_id: each.state is not ConsumerGroupState.EMPTY for each in found.valid}
+
+    def group_offsets(self, groups: Iterable[str]) -> "dict[str, dict[Place, GroupOffset] | LakelogError]":
+        """The offsets that each of these groups has committed, or why they are not known: NotNow while one
+        waits for the end of a transaction, UnknownAtSource, AuthorizationFailed.
+        """
+        asked = {
+            name: self._admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=ASKED_S
+            )[name]
+            for name in groups
+        }
+        found: dict[str, dict[Place, GroupOffset] | LakelogError] = {}
+        for name, future in asked.items():
+            try:
+                offsets = self._asked(future.result).topic_partitions or ()
+            except LakelogError as error:
+                found[name] = error
+                continue
+            found[name] = {
+                Place(each.topic, each.partition): GroupOffset(each.offset, each.metadata or "")
+                for each in offsets
+                if each.error is None and each.offset >= 0
+            }
+        return found
+
     def _asked(self, ask: Callable[[], _Result]) -> _Result:
         try:
             return ask()
@@ -198,11 +241,16 @@ _UNKNOWN = {
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError.GROUP_ID_NOT_FOUND,
 }
 _MOVING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
 }
 
 

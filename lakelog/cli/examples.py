@@ -87,6 +87,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakelog mirror verify shop --topic orders --sample 10",
         'lakelog sql "$(lakelog mirror verify shop --topic orders --sql lakelog)"',
     ),
+    "mirror groups": (
+        "lakelog mirror groups shop",
+        "lakelog mirror groups shop --group billing --wait 30",
+    ),
     "mirror promote": (
         "lakelog mirror promote shop --topic orders",
         "lakelog mirror promote shop --now",

@@ -64,6 +64,7 @@ def _described(view: "MirrorView", unknown: str) -> dict[str, Any]:
         "source": mirror.source,
         "cluster_id": mirror.cluster_id,
         "topics": mirror.topics,
+        "groups": mirror.groups,
         "on_gap": "record" if mirror.records_gaps else "stop",
         "paused": mirror.paused,
         "unknown": unknown,

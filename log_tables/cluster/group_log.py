@@ -38,6 +38,13 @@ def is_hidden(group_id: str) -> bool:
     return group_id.startswith(_HIDDEN)
 
 
+def mirror_member(mirror: str) -> str:
+    """The name that stands for a member in offsets that the mirror `mirror` has set; no member is called
+    so.
+    """
+    return f"{_HIDDEN}mirror-{mirror}"
+
+
 class GroupKey(msgspec.Struct, frozen=True, tag_field="kind", tag="group"):
     """The key of the state of a group as a whole."""
 
@@ -248,11 +255,11 @@ class OffsetValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """A committed offset: that of the next record to read, of the topic with the id `topic_id`.
 
     `committed_ms` is the time of the commit in milliseconds since 1970. `member` is the member that made it;
-    it is empty for a tool or a Spark query. `leader_epoch` is what a Kafka client has committed with it
-    (KIP-320), which nothing here goes by. `transaction` are the producer id and the number of the transaction
-    of a Kafka client that has committed it: offsets of that one, or of one before, came late. Of two offsets
-    of a partition that were given while one of them waited for its transaction, the later has the greater
-    `order`.
+    it is empty for a tool or a Spark query, and `mirror_member` for a mirror. `leader_epoch` is what a Kafka
+    client has committed with it (KIP-320), which nothing here goes by. `transaction` are the producer id and
+    the number of the transaction of a Kafka client that has committed it: offsets of that one, or of one
+    before, came late. Of two offsets of a partition that were given while one of them waited for its
+    transaction, the later has the greater `order`.
     """
 
     offset: int

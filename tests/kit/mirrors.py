@@ -1,7 +1,7 @@
 """A mirror of a real Kafka that runs in a thread, and what both sides have."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
+from jobs.mirror.groups import SetOffsets
 from jobs.mirror.runner import copy_mirror
 from jobs.mirror.source import Source
 from log_tables.cluster.admin import mirror_admin
@@ -50,21 +51,23 @@ def delete_before(kafka: Broker, topic: str, offset: int) -> None:
     done.result(WAIT_S)
 
 
-def note(cluster: Cluster, kafka: Broker, *topics: str, records_gaps: bool = False) -> None:
-    """Note the mirror NAME of these topics."""
+def note(cluster: Cluster, kafka: Broker, *topics: str, groups: Sequence[str] = (), **facts: Any) -> None:
+    """Note the mirror NAME of these topics and groups."""
     cluster_id = Source(kafka.bootstrap).cluster_id()
     record = MirrorRecord(
-        NAME, kafka.bootstrap, topics, cluster_id=cluster_id, records_gaps=records_gaps, created_ms=1
+        NAME, kafka.bootstrap, topics, tuple(groups), cluster_id=cluster_id, created_ms=1, **facts
     )
     mirror_admin.create_mirror(cluster, record, [])
 
 
 @contextmanager
-def running(cluster: Cluster, look_s: float = _OFTEN_S) -> Iterator[None]:
+def running(
+    cluster: Cluster, look_s: float = _OFTEN_S, set_offsets: SetOffsets | None = None
+) -> Iterator[None]:
     """The mirror NAME copies, and ends in order; what ended it before is raised."""
     stopping = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(copy_mirror, cluster, NAME, stopping, look_s)
+        done = pool.submit(copy_mirror, cluster, NAME, stopping, look_s, set_offsets)
         try:
             yield
         finally:

@@ -12,9 +12,10 @@ from coordinator.groups.state import transaction_state
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import member_record
 from coordinator.groups.state.member import Member
-from log_tables.cluster.group_log import OffsetKey, OffsetValue, Records
+from log_tables.cluster.group_log import OffsetKey, OffsetValue, Records, mirror_member
 from log_tables.cluster.topic import check_writable
 from log_tables.errors import (
+    Conflict,
     GroupNotEmpty,
     InvalidConsumer,
     InvalidRecord,
@@ -63,7 +64,8 @@ def seek(group: Group, event: Seek, _now_ms: float) -> tuple[Group, Records]:
 def reset(group: Group, event: Reset, _now_ms: float) -> tuple[Group, Records]:
     if not event.checked:
         _check_resetting(group, event)
-    return with_offsets(group, group.members.values(), event.offsets, event.at_ms, "")
+    by = mirror_member(event.mirror) if event.mirror else ""
+    return with_offsets(group, group.members.values(), event.offsets, event.at_ms, by)
 
 
 def _check_resetting(group: Group, event: Reset) -> None:
@@ -76,6 +78,27 @@ def _check_resetting(group: Group, event: Reset) -> None:
         raise GroupNotEmpty(
             f"the group {group.id!r} has members, which own its offsets; stop them first, or force it"
         )
+    if event.mirror:
+        _check_mirroring(group, event)
+
+
+def _check_mirroring(group: Group, event: Reset) -> None:
+    """Raise Conflict where the group has offsets that are not the mirror's, or others than it has seen."""
+    topics, ours = {at.topic for at in event.offsets}, mirror_member(event.mirror)
+    known = {at: value.member for at, value in group.offsets.items()}
+    for at, member in {**known, **dict.fromkeys(group.unstable_partitions, "")}.items():
+        if at.topic in topics and member != ours:
+            raise Conflict(
+                f"the group {group.id!r} has committed an offset of {at} here, so the mirror {event.mirror} "
+                "changes none of that topic; to have those of the source again, delete the group here"
+            )
+    for at in event.offsets:
+        value, seen = group.offsets.get(at), event.before.get(at)
+        now = None if value is None else value.offset
+        if now != seen:
+            raise Conflict(
+                f"the offset of {at} of the group {group.id!r} is {now}, and not {seen}; read it again"
+            )
 
 
 def transact(group: Group, event: Transact, now_ms: float) -> tuple[Group, Records]:

@@ -1,6 +1,7 @@
 """`lakelog mirror`: a running Kafka's topics as topics of a root, at the same offsets."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from jobs.mirror.groups import GroupProgress, GroupSync
     from jobs.mirror.source import Source
     from jobs.mirror.verify import Sample, Verdict
     from log_tables.cluster.cluster import Cluster
@@ -31,12 +33,21 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Topics = Annotated[list[str], typer.Option("--topic", metavar="TOPIC")]
+Gateway = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="LAKELOG_URL",
+        help="The gateway that sets offsets of groups.",
+        show_default="one that is on this root's list",
+    ),
+]
 
 _GAPS = {"stop": False, "record": True}
 
 
 @app.command()
-def create(
+def create(  # noqa: PLR0913, PLR0917 -- each is an option
     name: Name,
     source: Annotated[str, typer.Option(metavar="HOST:PORT", help="Brokers of the Kafka, with commas.")],
     topic: Annotated[
@@ -46,6 +57,13 @@ def create(
     config: Annotated[
         str, typer.Option(metavar="FILE", help="Settings of librdkafka, name=value, where `run` runs.")
     ] = "",
+    group: Annotated[
+        list[str],
+        typer.Option(
+            metavar="GROUP",
+            help="A group whose offsets are copied, or ^ and a pattern; may be repeated. Default: all.",
+        ),
+    ] = [],  # noqa: B006 -- typer copies it
     on_gap: Annotated[
         str,
         typer.Option(
@@ -60,7 +78,7 @@ def create(
     """Note what to copy; `lakelog mirror run` copies it. The topics must not be here yet."""
     import os.path
 
-    from log_tables.cluster.admin.mirror_admin import check_mirror, create_mirror, matching
+    from log_tables.cluster.admin.mirror_admin import EVERY_GROUP, check_mirror, create_mirror, matching
     from log_tables.cluster.metadata_log import MirrorRecord
 
     if on_gap not in _GAPS:
@@ -70,6 +88,7 @@ def create(
         name,
         source,
         tuple(topic),
+        tuple(group) or (EVERY_GROUP,),
         config=os.path.abspath(config) if config else "",
         records_gaps=_GAPS[on_gap],
         created_ms=cluster.clock.now_ms(),
@@ -129,6 +148,7 @@ def describe(name: Name, data: Data = None, json: Json = False) -> None:
 @app.command()
 def run(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
+    url: Gateway = None,
     data: Data = None,
     with_stdin: Annotated[
         bool,
@@ -145,6 +165,7 @@ def run(
     from api.log_format import log_to_stderr
     from ingest.settings import load_settings
     from lakelog.cli.beside import check_mirror_installed, stopping_event
+    from lakelog.cli.mirror_gateway import GatewayOffsets
     from log_tables.cluster.cluster import Cluster
     from log_tables.store.store import open_store
 
@@ -155,9 +176,8 @@ def run(
     log_to_stderr(settings.log_level, settings.log_format)
     store = open_store(settings.data, settings.store_options, create=False)
     cluster = Cluster.open(store, create=False)
-    runner = Runner(cluster, names or [])
-    with stopping_event(with_stdin) as stopping:
-        runner.run(stopping)
+    with GatewayOffsets(cluster, url) as set_offsets, stopping_event(with_stdin) as stopping:
+        Runner(cluster, names or [], set_offsets).run(stopping)
 
 
 @app.command()
@@ -333,6 +353,7 @@ def promote(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only wait for the source's end; promote nothing.")
     ] = False,
+    url: Gateway = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -345,16 +366,86 @@ def promote(
 
     cluster = cluster_at(data)
     source = None if now else _source(mirror_named(cluster, name))
-    promoted = promotion.promote(cluster, name, topic, source, wait, dry_run)
+    others: list[GroupProgress] = []
+
+    def bring_groups(topics: Collection[str]) -> None:
+        from jobs.mirror.groups_moved import bring_over
+
+        assert source is not None
+        with _group_sync(cluster, name, source, url) as sync:
+            others.extend(bring_over(sync, topics, wait, cluster.clock))
+
+    promoted = promotion.promote(cluster, name, topic, source, wait, bring_groups, dry_run)
     if dry_run:
         level = {"mirror": name, "would_promote": promoted}
         print_json(level) if json else console().print(f"at the source's end: {', '.join(promoted)}")
         return
     note_change(cluster, "PromoteMirror", name, "MIRROR", topics=promoted)
+    for each in others:
+        progress_console().print(_said(each))
     if json:
         print_json({"mirror": name, "promoted": promoted})
     else:
         console().print(f"{counted(len(promoted), 'topic')} promoted: {', '.join(promoted)}")
+
+
+@app.command()
+def groups(
+    name: Name,
+    group: Annotated[list[str], typer.Option(metavar="GROUP", help="Only this group; may be repeated.")] = [],  # noqa: B006 -- typer copies it
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Bring offsets over and wait until they are here. Those of --group must have stopped at the "
+            "source.",
+        ),
+    ] = None,
+    url: Gateway = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show the offsets of groups at the source and here; with --wait, wait until they are the same.
+
+    To move a consumer: stop it, run this with --group and --wait, and start it here.
+    """
+    from jobs.mirror.groups_moved import await_groups, chosen_groups
+    from log_tables.cluster.admin.mirror_admin import mirror_named
+
+    cluster = cluster_at(data)
+    cluster.refresh()
+    source = _source(mirror_named(cluster, name))
+    with _group_sync(cluster, name, source, url, sets=wait is not None) as sync:
+        if wait is None:
+            found = sync.look(chosen_groups(sync, group))
+        else:
+            found = await_groups(sync, group, wait, cluster.clock)
+    columns = ("group", "topic", "partition", "source", "here", "state", "reason")
+    rows = [each[: len(columns)] for each in found]
+    if json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return
+    print_table(columns[:-1], [row[:-1] if row[1] else (row[0], "", None, *row[3:-1]) for row in rows])
+    for each in found:
+        if each.reason:
+            progress_console().print(_said(each))
+
+
+def _said(each: "GroupProgress") -> str:
+    where = f" in {each.place}" if each.topic else ""
+    return f"the group {each.group}{where}: {each.state}" + (f", {each.reason}" if each.reason else "")
+
+
+@contextmanager
+def _group_sync(
+    cluster: "Cluster", name: str, source: "Source", url: str | None, sets: bool = True
+) -> "Iterator[GroupSync]":
+    from jobs.mirror.groups import GroupSync
+    from lakelog.cli.mirror_gateway import GatewayOffsets
+
+    with GatewayOffsets(cluster, url) as set_offsets:
+        yield GroupSync(cluster, name, source, set_offsets if sets else None)
 
 
 @app.command()

@@ -21,6 +21,9 @@ from log_tables.spelling import meant
 PATTERN = "^"
 """Before a pattern, in place of the name of a topic."""
 
+EVERY_GROUP = "^.*"
+"""The groups of a mirror that names none."""
+
 COPIED_SETTINGS = (
     "cleanup.policy",
     "delete.retention.ms",
@@ -59,11 +62,8 @@ def check_mirror(cluster: Cluster, mirror: MirrorRecord) -> None:
     for each in mirror.topics:
         if not each.startswith(PATTERN):
             check_topic_name(each)
-            continue
-        try:
-            re.compile(each)
-        except re.error as error:
-            raise InvalidArgument(f"--topic {each!r} is not a pattern ({error}); correct it") from None
+    _check_patterns("--topic", mirror.topics)
+    _check_patterns("--group", mirror.groups)
     check_other(cluster, mirror.source, mirror.cluster_id)
 
 
@@ -75,10 +75,29 @@ def check_other(cluster: Cluster, source: str, cluster_id: str) -> None:
         )
 
 
+def _check_patterns(option: str, chosen: Iterable[str]) -> None:
+    for each in chosen:
+        try:
+            re.compile(each if each.startswith(PATTERN) else "")
+        except re.error as error:
+            raise InvalidArgument(f"{option} {each!r} is not a pattern ({error}); correct it") from None
+
+
 def matching(mirror: MirrorRecord, names: Iterable[str]) -> list[str]:
-    """The `names` that `mirror` copies, in order. A pattern is one of Python's, for the whole name."""
-    patterns = [re.compile(each) for each in mirror.topics if each.startswith(PATTERN)]
-    named = {each for each in mirror.topics if not each.startswith(PATTERN)}
+    """The topics among `names` that `mirror` copies, in order. A pattern is one of Python's, for the whole
+    name.
+    """
+    return _matching(mirror.topics, names)
+
+
+def matching_groups(mirror: MirrorRecord, names: Iterable[str]) -> list[str]:
+    """The groups among `names` whose offsets `mirror` copies, in order; chosen as topics are."""
+    return _matching(mirror.groups, names)
+
+
+def _matching(chosen: Collection[str], names: Iterable[str]) -> list[str]:
+    patterns = [re.compile(each) for each in chosen if each.startswith(PATTERN)]
+    named = {each for each in chosen if not each.startswith(PATTERN)}
     return sorted(n for n in names if n in named or any(each.fullmatch(n) for each in patterns))
 
 
