@@ -10,6 +10,7 @@ CLUSTER_METADATA = "__cluster_metadata"
 CONSUMER_OFFSETS = "__consumer_offsets"
 MAINTENANCE = "__maintenance"
 AUDIT = "__audit"
+MIRROR_GAPS = "__lakelog_mirror_gaps"
 STAGING = "staging"
 BROKERS = "brokers"
 MIRRORS = "mirrors"
@@ -33,7 +34,7 @@ def is_secret(path: str) -> bool:
     return path.startswith(f"{CREDENTIALS}/")
 
 
-INTERNAL_TOPICS = (CONSUMER_OFFSETS, MAINTENANCE, AUDIT)
+INTERNAL_TOPICS = (CONSUMER_OFFSETS, MAINTENANCE, AUDIT, MIRROR_GAPS)
 """Topics that no client reads. A reader of tables reads CLUSTER_METADATA, which names the others."""
 
 KAFKAS_TOPICS = ("__transaction_state", "__share_group_state", "__remote_log_metadata")

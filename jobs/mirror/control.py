@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from log_tables.cluster.admin.mirror_admin import (
     matching,
     stop_copy,
 )
+from log_tables.cluster.admin.mirror_gaps import MirrorGap, note_gaps
 from log_tables.cluster.admin.mirror_progress import SourceRange
 from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic
 from log_tables.cluster.cluster import Cluster
@@ -75,6 +77,20 @@ class _Going:
 
     def places(self) -> list[TopicPartition]:
         return [TopicPartition(self.topic.name, number) for number in range(self.topic.partition_count)]
+
+
+class _Claimed(NamedTuple):
+    """A partition that this process leads from now on, and where its source starts."""
+
+    place: TopicPartition
+    of: _Going
+    log: Partition
+    start: int
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether the source has deleted what comes next in the copy."""
+        return 0 < self.log.high_watermark < self.start
 
 
 class Upkeep:
@@ -167,7 +183,8 @@ class Control:
                     self._upkeep.look_after(log)
                 ranges[place], positions[place] = at, log.high_watermark
         with ThreadPoolExecutor(_CLAIMERS, thread_name_prefix="claim") as pool:
-            begun = [*pool.map(lambda each: self._begin(*each), begin)]
+            claimed = self._over_gaps(mirror, [*pool.map(lambda each: self._claim(*each), begin)])
+            begun = [*pool.map(_begin, claimed)]
         self._sharing.report(ranges, positions)
         return Look(frozenset(stay), begun)
 
@@ -291,17 +308,43 @@ class Control:
         """The partitions of a topic that this process copies."""
         return [*filter(self._sharing.owns, of.places())]
 
-    def _begin(self, place: TopicPartition, of: _Going, start: int) -> Copy:
-        """Claim the partition, whose source begins at `start`: up to there it has nothing."""
-        log = self._cluster.claim(of.topic, place.partition, mirror=self._name)
-        if log.high_watermark < start:
-            if log.high_watermark:
-                lost = f"{log.high_watermark} to {start - 1}"
-                _log.warning("%s has a gap: the source has deleted the offsets %s", place, lost)
-            log.mirror(NO_RECORDS, start)
-        if log.log_start < start:
-            log.truncate(start)
-        return Copy(place, log, of.topic_id, log.high_watermark)
+    def _claim(self, place: TopicPartition, of: _Going, start: int) -> _Claimed:
+        return _Claimed(place, of, self._cluster.claim(of.topic, place.partition, mirror=self._name), start)
+
+    def _over_gaps(self, mirror: MirrorRecord, claimed: Sequence[_Claimed]) -> list[_Claimed]:
+        """Leave out those whose copy may not go on at the start of the source; note what the others miss."""
+        if not mirror.records_gaps:
+            return [each for each in claimed if not each.has_gap]  # the next look stops them
+        now_ms, noted = self._cluster.clock.now_ms(), list[MirrorGap]()
+        for each in claimed:
+            if not each.has_gap:
+                continue
+            first, last = each.log.high_watermark, each.start - 1
+            _log.warning("%s has a gap: the source has deleted the offsets %s to %s", each.place, first, last)
+            noted.append(
+                MirrorGap(
+                    mirror=self._name,
+                    topic=each.place.topic,
+                    topic_id=each.of.topic.topic_id,
+                    partition=each.place.partition,
+                    first_offset=first,
+                    last_offset=last,
+                    noted_ms=now_ms,
+                    reason="the source had deleted them before they were copied",
+                )
+            )
+        note_gaps(self._cluster, noted)
+        return [*claimed]
+
+
+def _begin(claimed: _Claimed) -> Copy:
+    """The copy of a partition, whose source has nothing below its start."""
+    place, of, log, start = claimed
+    if log.high_watermark < start:
+        log.mirror(NO_RECORDS, start)
+    if log.log_start < start:
+        log.truncate(start)
+    return Copy(place, log, of.topic_id, log.high_watermark)
 
 
 def _mirrored(copy: TopicRecord) -> MirroredFrom:

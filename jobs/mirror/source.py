@@ -4,7 +4,7 @@ import base64
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -18,12 +18,13 @@ from confluent_kafka import (
     Uuid,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from log_tables.cluster.admin.mirror_progress import SourceRange
-from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, Unreachable
+from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, NotFound, Unreachable
 from log_tables.limits import MIB
 from log_tables.topic_partition import TopicPartition as Place
 
@@ -64,6 +65,11 @@ _FORBIDDEN = {
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
+_ANY: Any = None
+_EVERY_ACL = AclBindingFilter(
+    ResourceType.ANY, _ANY, ResourcePatternType.ANY, _ANY, _ANY, AclOperation.ANY, AclPermissionType.ANY
+)
+
 INTERNAL = "__"
 """How the names of Kafka's own topics begin."""
 
@@ -81,6 +87,27 @@ class GroupOffset(NamedTuple):
 
     offset: int
     metadata: str
+
+
+class SourceAcl(NamedTuple):
+    """An ACL of the source in Kafka's words; UNKNOWN for one that librdkafka does not know."""
+
+    resource_type: str
+    resource_name: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    def __str__(self) -> str:
+        """It as `Acl` shows one."""
+        pattern = f"{self.pattern_type} {self.resource_type} {self.resource_name}"
+        return f"{self.permission} {self.operation} on {pattern} to {self.principal} from {self.host}"
+
+
+class NoAcls(NotFound):
+    """The source has no ACLs."""
 
 
 class Source:
@@ -169,6 +196,29 @@ class Source:
                 key: entry.value for key, entry in entries.items() if entry.value is not None
             }
         return found
+
+    def acls(self) -> list[SourceAcl]:
+        """All ACLs of the cluster. Raises NoAcls, too."""
+        found = self._asked(self._admin.describe_acls(_EVERY_ACL, request_timeout=ASKED_S).result)
+        if not found:
+            self._refuse_no_acls()
+        return [*map(_acl, found)]
+
+    def _refuse_no_acls(self) -> NoReturn:
+        """Say why there are no ACLs: librdkafka gives none, and no error, where the cluster shows none."""
+        options = {"include_authorized_operations": True, "request_timeout": ASKED_S}
+        may = self._asked(self._admin.describe_cluster(**options).result).authorized_operations
+        if AclOperation.DESCRIBE not in (may or ()):
+            raise AuthorizationFailed(
+                f"the source at {self.bootstrap} shows its ACLs only to those who may DESCRIBE the cluster; "
+                "let this client do that, by `kafka-acls --add --allow-principal User:NAME --operation "
+                "Describe --cluster` there"
+            )
+        raise NoAcls(
+            f"the source at {self.bootstrap} has no ACLs: without an authorizer everybody may do everything "
+            "there, and with one only its super users; make the ACLs that are wanted here by `lakelog acl "
+            "create`"
+        )
 
     def ranges(self, partitions: Sequence[Place]) -> dict[Place, SourceRange]:
         """The offsets of partitions; without those that are not there, or have no leader."""
@@ -305,3 +355,10 @@ def _note(error: KafkaError) -> None:
 def _hex(topic_id: Uuid) -> str:
     number = base64.urlsafe_b64decode(f"{topic_id}==")
     return number.hex() if any(number) else ""
+
+
+def _acl(binding: Any) -> SourceAcl:
+    kind = "CLUSTER" if binding.restype is ResourceType.BROKER else binding.restype.name
+    did = binding.operation.name, binding.permission_type.name
+    pattern = binding.resource_pattern_type.name
+    return SourceAcl(kind, binding.name, pattern, binding.principal, binding.host, *did)

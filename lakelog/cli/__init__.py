@@ -19,6 +19,7 @@ from lakelog.cli.commands import (
     group,
     maintain,
     mirror,
+    mirror_access,
     produce,
     quota,
     root,
@@ -86,6 +87,7 @@ app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group", help="List, describe, measure, delete and reset consumer groups.")
 app.add_typer(serve.brokers, name="broker", help="The gateways on a root.")
 app.add_typer(context.app, name="context", help="Name gateways, and choose the one that commands ask.")
+mirror.app.command("acls")(mirror_access.acls)
 app.add_typer(mirror.app, name="mirror", help="Copy topics of a running Kafka, at the same offsets.")
 app.add_typer(root.app, name="root", help="Copy a root, and make a copied one its own.")
 app.add_typer(store.app, name="store", help="Whether a directory or a bucket can hold a log.")

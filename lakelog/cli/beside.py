@@ -11,12 +11,11 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 from ingest.settings import Settings
+from lakelog.cli.common import check_mirror_installed
 from log_tables.clock import Backoff, timer
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import InvalidArgument
 from log_tables.store.store import open_store
 
 _log = logging.getLogger(__name__)
@@ -109,14 +108,6 @@ def mirrors(settings: Settings, restarts: Backoff = RESTARTS) -> Beside:
     """`lakelog mirror run` for all mirrors, beside a gateway. Raises InvalidArgument, StoreUnavailable."""
     check_mirror_installed()
     return Beside("the mirror", ("mirror", "run"), settings, restarts)
-
-
-def check_mirror_installed() -> None:
-    """Raise InvalidArgument without confluent-kafka."""
-    if find_spec("confluent_kafka") is None:
-        raise InvalidArgument(
-            "a mirror reads by confluent-kafka, which is not installed; install lakelog with its extra mirror"
-        )
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,8 +38,10 @@ from log_tables.spelling import meant
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from jobs.mirror.source import Source
     from lakelog.client.client import Client
     from log_tables.cluster.cluster import Cluster
+    from log_tables.cluster.metadata_log import MirrorRecord
     from log_tables.store.store import Store
 
 # Every command imports this module, so it imports nothing that takes long: `lakelog topic --help` needs no
@@ -307,3 +310,19 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     return WRONG if isinstance(error, _WRONG) and not isinstance(error, _OF_THE_STORE) else FAILED
+
+
+def check_mirror_installed() -> None:
+    """Raise InvalidArgument without confluent-kafka."""
+    if find_spec("confluent_kafka") is None:
+        raise InvalidArgument(
+            "a mirror reads by confluent-kafka, which is not installed; install lakelog with its extra mirror"
+        )
+
+
+def source_of(mirror: "MirrorRecord") -> "Source":
+    """The Kafka cluster that a mirror copies. Raises InvalidArgument."""
+    check_mirror_installed()
+    from jobs.mirror.source import Source
+
+    return Source(mirror.source, mirror.config)

@@ -96,6 +96,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakelog mirror promote shop --now",
     ),
     "mirror delete": ("lakelog mirror delete shop",),
+    "mirror acls": ("lakelog mirror acls shop --dry-run", "lakelog mirror acls shop"),
     "root copy": (
         "lakelog root copy /data/lakelog s3://backup/lakelog --store-option region=eu-central-1",
         "lakelog root copy s3://backup/lakelog /data/restored --keep-id --with-credentials",

@@ -1,6 +1,6 @@
 """How the commands of `lakelog mirror` show mirrors: how far behind each is, and which processes copy it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakelog.cli.common import console, print_json, print_table
@@ -9,6 +9,7 @@ from log_tables.errors import LakelogError
 
 if TYPE_CHECKING:
     from jobs.mirror.source import Source
+    from log_tables.cluster.admin.mirror_gaps import MirrorGap
     from log_tables.cluster.admin.mirror_progress import Progress
     from log_tables.cluster.admin.mirror_view import MirrorView
     from log_tables.cluster.cluster import Cluster
@@ -40,6 +41,7 @@ def describe_one(
 ) -> None:
     """Print a mirror; `source` says what its source has."""
     from log_tables.cluster.admin.mirror_admin import copies_of, mirror_named
+    from log_tables.cluster.admin.mirror_gaps import mirror_gaps
     from log_tables.cluster.admin.mirror_progress import places_of
     from log_tables.cluster.admin.mirror_view import await_reports, view_of
 
@@ -51,13 +53,16 @@ def describe_one(
     except LakelogError as error:
         unknown, ranges = str(error), {}
     view = view_of(cluster, mirror, living, ranges)
+    gaps = mirror_gaps(cluster, name)
     if json:
-        print_json(_described(view, unknown))
+        print_json(_described(view, gaps, unknown))
     else:
-        _show(view, unknown)
+        _show(view, gaps, unknown)
 
 
-def _described(view: "MirrorView", unknown: str) -> dict[str, Any]:
+def _described(view: "MirrorView", gaps: "Sequence[MirrorGap]", unknown: str) -> dict[str, Any]:
+    from msgspec.structs import asdict
+
     mirror = view.mirror
     return {
         "mirror": mirror.name,
@@ -80,10 +85,11 @@ def _described(view: "MirrorView", unknown: str) -> dict[str, Any]:
             for each in view.processes
         ],
         "partitions": [_facts(each, mirror.paused) for each in view.partitions],
+        "gaps": [asdict(gap) for gap in gaps],
     }
 
 
-def _show(view: "MirrorView", unknown: str) -> None:
+def _show(view: "MirrorView", gaps: "Sequence[MirrorGap]", unknown: str) -> None:
     mirror, say = view.mirror, console().print
     say(f"{mirror.name}: {' '.join(mirror.topics)} of {mirror.source}, cluster {mirror.cluster_id}")
     rows = [tuple(_facts(each, mirror.paused).values())[:-1] for each in view.partitions]
@@ -91,6 +97,9 @@ def _show(view: "MirrorView", unknown: str) -> None:
     print_table((*columns, "bytes", "state"), rows)
     for topic, why in view.stopped.items():
         say(f"{topic} has stopped: {why}")
+    for gap in gaps:
+        lost = f"{gap.first_offset} to {gap.last_offset}"
+        say(f"{gap.topic}-{gap.partition} lacks the offsets {lost}: {gap.reason}")
     for each in view.processes:
         count = counted(sum(map(len, each.topics.values())), "partition")
         trouble = f", and copies nothing now: {each.trouble}" if each.trouble else ""

@@ -10,6 +10,7 @@ from log_tables.layout import (
     AUDIT,
     CONSUMER_OFFSETS,
     MAINTENANCE,
+    MIRROR_GAPS,
     RESERVED_PREFIX,
     RESERVED_TOPICS,
     partition_directory,
@@ -28,6 +29,7 @@ _INSTEAD = {
     CONSUMER_OFFSETS: "read committed offsets at GET /consumers/{group}/offsets, or in the table "
     "consumer_offsets of `lakelog sql`",
     MAINTENANCE: "read what the jobs did in the table maintenance_runs of `lakelog sql`",
+    MIRROR_GAPS: "read what mirrors could not copy in the table mirror_gaps of `lakelog sql`",
     AUDIT: "fetch its records, or read the table audit of `lakelog sql`",
 }
 """Where users find what they would look for in an internal topic."""

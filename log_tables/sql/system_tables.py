@@ -5,19 +5,21 @@ from collections.abc import Collection, Iterator, Mapping
 import pyarrow as pa
 
 from log_tables.cluster.admin.audit_log import AUDIT_SCHEMA, audit_batches, audit_table
+from log_tables.cluster.admin.mirror_gaps import GAPS_SCHEMA, gaps_table
 from log_tables.cluster.admin.run_log import RUNS_SCHEMA, runs_table
 from log_tables.cluster.cluster import Cluster
 from log_tables.sql.lag import LAG_SCHEMA, OFFSETS_SCHEMA, group_offsets, lag_table, offsets_table
 from log_tables.sql.query_request import TableAccess
 
 OFFSETS_TABLE, LAG_TABLE = "consumer_offsets", "consumer_lag"
-RUNS_TABLE, AUDIT_TABLE = "maintenance_runs", "audit"
+RUNS_TABLE, AUDIT_TABLE, GAPS_TABLE = "maintenance_runs", "audit", "mirror_gaps"
 
 SYSTEM_TABLES: Mapping[str, pa.Schema] = {
     OFFSETS_TABLE: OFFSETS_SCHEMA,
     LAG_TABLE: LAG_SCHEMA,
     RUNS_TABLE: RUNS_SCHEMA,
     AUDIT_TABLE: AUDIT_SCHEMA,
+    GAPS_TABLE: GAPS_SCHEMA,
 }
 """Their schemas, by name. A topic with the name hides the table."""
 
@@ -42,6 +44,8 @@ def system_tables(
         made[RUNS_TABLE] = runs_table(cluster)
     if AUDIT_TABLE in names:
         made[AUDIT_TABLE] = audit_table(cluster)
+    if GAPS_TABLE in names:
+        made[GAPS_TABLE] = gaps_table(cluster)
     return {name: made[name] for name in names}
 
 

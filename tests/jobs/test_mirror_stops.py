@@ -1,6 +1,7 @@
 """A mirror stops a topic rather than lie about it, says why, and goes on with the others."""
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -11,11 +12,17 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from msgspec.structs import replace
 
 from jobs.mirror.promotion import NotAtItsEnd, promote
+from jobs.mirror.runner import copy_mirror
 from jobs.mirror.source import Source
 from log_tables.cluster.admin import mirror_admin
+from log_tables.cluster.admin.internal_log import records_of
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.mirror_report import read_report
 from log_tables.errors import InvalidArgument
+from log_tables.layout import MIRROR_GAPS, PARTITION
+from log_tables.sql.query import query
+from log_tables.store.store import open_store
+from log_tables.testing import Crash, Fault, FaultyStore, crash_before
 from tests.kit.kafka import produce, read_all
 from tests.kit.kafka_broker import Broker
 from tests.kit.mirrors import (
@@ -37,6 +44,8 @@ __all__ = ["cluster", "name"]
 
 Acl = TypeVar("Acl")
 
+GAP = "the source had deleted them before they were copied"
+_LOG = "_delta_log"
 OLD, NEW = [b"old%d" % number for number in range(10)], [b"new%d" % number for number in range(20)]
 
 
@@ -112,6 +121,43 @@ def test_with_on_gap_record_the_copy_goes_on_behind_the_gap(
     assert cluster.topic(name).partition(0).log_start == 25
     equal(cluster, kafka, name, 5)
     sound(cluster)
+    assert noted(cluster, name) == [(NAME, 0, 10, 24, GAP)]
+
+
+def test_a_gap_is_noted_before_the_copy_goes_on_and_once(kafka: Broker, cluster: Cluster, name: str) -> None:
+    kafka.create_topic(name)
+    produce(kafka.bootstrap, name, OLD)
+    note(cluster, kafka, name, records_gaps=True)
+    with running(cluster):
+        level(cluster, kafka, name)
+    produce(kafka.bootstrap, name, NEW)
+    delete_before(kafka, name, 25)
+    log = cluster.topic(name).partition(0)
+    note_commit, goes_on = f"{MIRROR_GAPS}/{PARTITION}=0/{_LOG}", f"{log.directory}/{_LOG}"
+    for path, nth in {note_commit: 2, goes_on: 2}.items():  # the first is the claim, or makes the table
+        store = FaultyStore(open_store(cluster.store.url), [Fault(nth, crash_before, path=path)])
+        with pytest.raises(Crash):
+            copy_mirror(Cluster.open(store), NAME, threading.Event())
+        assert log.refresh().high_watermark == 10
+        assert noted(cluster, name) == []  # the copy has not gone on
+    assert len([*records_of(cluster, MIRROR_GAPS)]) >= 1
+    delete_before(kafka, name, 27)
+    with running(cluster):
+        level(cluster, kafka, name)
+    assert noted(cluster, name) == [(NAME, 0, 10, 26, GAP)]
+    promote(cluster, NAME, [name], None, 0)
+    assert noted(cluster, name) == [(NAME, 0, 10, 26, GAP)]
+
+
+def noted(cluster: Cluster, topic: str) -> list[tuple[object, ...]]:
+    """The gaps of a topic, as SQL has them."""
+    cluster.refresh()
+    found = query(
+        cluster,
+        "select mirror, partition, first_offset, last_offset, reason from mirror_gaps "
+        f"where topic = '{topic}' and noted_at > now() - interval '1 hour'",
+    )
+    return [tuple(row.values()) for row in found.to_pylist()]
 
 
 def test_a_topic_that_may_not_be_read_any_more_stops_until_it_may(

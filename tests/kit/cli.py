@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,19 @@ def run(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> Run:
     def run(*arguments: str, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "argv", ["lakelog", *arguments])
         return CliRunner().invoke(app, arguments, input=stdin, catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture
+def on_root(store_root: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command as the shell would, with `--data` for one root."""
+    monkeypatch.setenv("LAKELOG_CONTEXT", "")
+
+    def run(*arguments: str) -> Result:
+        words = [*arguments, "--data", str(store_root)]
+        monkeypatch.setattr(sys, "argv", ["lakelog", *words])
+        return CliRunner().invoke(app, words, catch_exceptions=False)
 
     return run
 

@@ -20,7 +20,8 @@ from tests.kit.support import WAIT_S, free_port, wait_until
 class Broker:
     """One broker, which is its own controller, at `bootstrap`, also after it was started again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **changed: str) -> None:
+        """`changed` are settings, with `_` for `.` in their names; without a value one is left out."""
         class_path = java_class_path("kafka", "kafka-broker")
         directory.mkdir(parents=True, exist_ok=True)
         port, controller = free_port(), free_port()
@@ -54,8 +55,9 @@ class Broker:
             "allow.everyone.if.no.acl.found": "true",
             "group.initial.rebalance.delay.ms": 0,
             **alone,
+            **{name.replace("_", "."): value for name, value in changed.items()},
         }
-        file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        file.write_text("".join(f"{name}={value}\n" for name, value in config.items() if value != ""))
         kafka_tool("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(file))
         java = str(java_home() / "bin" / "java")
         options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
@@ -110,9 +112,9 @@ class Broker:
 
 
 @contextmanager
-def broker(directory: Path) -> Iterator[Broker]:
-    """A broker, which is killed at the end."""
-    made = Broker(directory)
+def broker(directory: Path, **changed: str) -> Iterator[Broker]:
+    """A broker, which is killed at the end; `changed` are settings of its own."""
+    made = Broker(directory, **changed)
     try:
         yield made
     finally:

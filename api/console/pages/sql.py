@@ -44,7 +44,14 @@ from log_tables.sql.query_request import (
     TableAccess,
     TablesRead,
 )
-from log_tables.sql.system_tables import AUDIT_TABLE, LAG_TABLE, OFFSETS_TABLE, RUNS_TABLE, SYSTEM_TABLES
+from log_tables.sql.system_tables import (
+    AUDIT_TABLE,
+    GAPS_TABLE,
+    LAG_TABLE,
+    OFFSETS_TABLE,
+    RUNS_TABLE,
+    SYSTEM_TABLES,
+)
 from log_tables.sql.topic_files import SCAN_SCHEMA
 
 router = APIRouter(prefix="/console/sql", include_in_schema=False, route_class=PageRoute)
@@ -61,7 +68,7 @@ TOPICS_LISTED = 200
 EXAMPLE = "SELECT topic, partition, offset, timestamp, value_text FROM {topic} LIMIT 20"
 
 _OF_GROUPS = (OFFSETS_TABLE, LAG_TABLE)
-_OF_CLUSTER = (RUNS_TABLE, AUDIT_TABLE)
+_OF_CLUSTER = (RUNS_TABLE, AUDIT_TABLE, GAPS_TABLE)
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
 _MEDIA_TYPE = "application/x-ndjson"
 

@@ -11,6 +11,7 @@ from lakelog.cli.common import (
     CommandGroup,
     Data,
     Json,
+    check_mirror_installed,
     cluster_at,
     console,
     note_change,
@@ -18,6 +19,7 @@ from lakelog.cli.common import (
     print_json,
     print_table,
     progress_console,
+    source_of,
 )
 from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
@@ -94,7 +96,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is an option
         created_ms=cluster.clock.now_ms(),
     )
     check_mirror(cluster, mirror)
-    brokers = _source(mirror)
+    brokers = source_of(mirror)
     there = brokers.topics()
     mirror = _with_cluster(mirror, brokers)
     names = matching(mirror, there)
@@ -142,7 +144,7 @@ def describe(name: Name, data: Data = None, json: Json = False) -> None:
     """Show how far each partition is, by the source if it answers, and which processes copy."""
     from lakelog.cli.mirrors import describe_one
 
-    describe_one(cluster_at(data), name, _source, json)
+    describe_one(cluster_at(data), name, source_of, json)
 
 
 @app.command()
@@ -164,7 +166,7 @@ def run(
     """Copy, until SIGTERM or Ctrl-C, what these mirrors name, or all. Several share a mirror's partitions."""
     from api.log_format import log_to_stderr
     from ingest.settings import load_settings
-    from lakelog.cli.beside import check_mirror_installed, stopping_event
+    from lakelog.cli.beside import stopping_event
     from lakelog.cli.mirror_gateway import GatewayOffsets
     from log_tables.cluster.cluster import Cluster
     from log_tables.store.store import open_store
@@ -252,7 +254,7 @@ def _verify(
             progress_console().print(f"{verdict.topic}-{verdict.partition}: {_found(verdict)}", markup=False)
 
     cluster.refresh()
-    source = _source(mirror_named(cluster, name))
+    source = source_of(mirror_named(cluster, name))
     verdicts = compare(cluster, name, source, topics, sample, width, note)
     if json:
         print_json(
@@ -365,7 +367,7 @@ def promote(
     from log_tables.cluster.admin.mirror_admin import mirror_named
 
     cluster = cluster_at(data)
-    source = None if now else _source(mirror_named(cluster, name))
+    source = None if now else source_of(mirror_named(cluster, name))
     others: list[GroupProgress] = []
 
     def bring_groups(topics: Collection[str]) -> None:
@@ -415,7 +417,7 @@ def groups(
 
     cluster = cluster_at(data)
     cluster.refresh()
-    source = _source(mirror_named(cluster, name))
+    source = source_of(mirror_named(cluster, name))
     with _group_sync(cluster, name, source, url, sets=wait is not None) as sync:
         if wait is None:
             found = sync.look(chosen_groups(sync, group))
@@ -457,13 +459,3 @@ def delete(name: Name, data: Data = None) -> None:
     delete_mirror(cluster, name)
     note_change(cluster, "DeleteMirror", name, "MIRROR")
     console().print(f"the mirror {name} is deleted")
-
-
-def _source(mirror: "MirrorRecord") -> "Source":
-    """Raises InvalidArgument."""
-    from lakelog.cli.beside import check_mirror_installed
-
-    check_mirror_installed()
-    from jobs.mirror.source import Source
-
-    return Source(mirror.source, mirror.config)

@@ -5,21 +5,17 @@ days.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain
 
 import msgspec
 import pyarrow as pa
 
-from log_tables.cluster.admin.topic_admin import create_topic
+from log_tables.cluster.admin.internal_log import append_records, records_of
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.keyed_log import WRITERS_RACE
-from log_tables.errors import CorruptLog, NotLeader, TopicExists
+from log_tables.errors import CorruptLog
 from log_tables.layout import MAINTENANCE
-from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX
-from log_tables.partition.partition import AppendRequest, Partition
-from log_tables.partition.reader import PartitionReader
-from log_tables.record import Record, input_batch, to_records
+from log_tables.limits import BATCH_MAX_BYTES
+from log_tables.record import Record, to_records
 
 RUNS_RETENTION_MS = 30 * 24 * 60 * 60 * 1000
 
@@ -63,27 +59,9 @@ def record_runs(cluster: Cluster, runs: Sequence[JobRun]) -> None:
     """Append `runs` in one commit. Raises NotLeader when too many processes append, StoreUnavailable, …"""
     if not runs:
         return
-    partition = _partition(cluster)
-    batch = input_batch([Record(msgspec.json.encode(run)) for run in runs], cluster.clock.now_us())
-    # Another scheduler may record its runs at the same time.
-    for _ in WRITERS_RACE.attempts(cluster.clock, METADATA_ATTEMPTS_MAX):
-        with suppress(NotLeader):
-            if not partition.leading:
-                partition.claim(cluster.url)
-            partition.append([AppendRequest(batch)])
-            return
-    raise NotLeader("too many processes record maintenance runs at once; run fewer schedulers")
-
-
-def _partition(cluster: Cluster) -> Partition:
-    known = cluster.cached_topic(MAINTENANCE)
-    if known is None:
-        try:
-            configs = {"retention.ms": str(RUNS_RETENTION_MS)}
-            known = create_topic(cluster, MAINTENANCE, 1, configs, internal=True)
-        except TopicExists:
-            known = cluster.topic(MAINTENANCE)
-    return known.partition(0)
+    records = [Record(msgspec.json.encode(run)) for run in runs]
+    configs = {"retention.ms": str(RUNS_RETENTION_MS)}
+    append_records(cluster, MAINTENANCE, records, configs, "runs of maintenance")
 
 
 def runs_table(cluster: Cluster) -> pa.Table:
@@ -91,21 +69,13 @@ def runs_table(cluster: Cluster) -> pa.Table:
 
     Raises CorruptLog, CorruptSegment, StoreUnavailable.
     """
-    topic = cluster.cached_topic(MAINTENANCE)
-    batches = [] if topic is None else _read(topic.partition(0))
-    return pa.Table.from_batches(batches, RUNS_SCHEMA)
+    return pa.Table.from_batches(_batches(cluster), RUNS_SCHEMA)
 
 
-def _read(partition: PartitionReader) -> Iterator[pa.RecordBatch]:
+def _batches(cluster: Cluster) -> Iterator[pa.RecordBatch]:
     """The rows, batch by batch: a large root has millions in a month."""
-    partition.refresh()
-    at = partition.log_start
-    while at < partition.high_watermark:
-        plan = partition.plan_read(at, BATCH_MAX_BYTES)
-        for batch in partition.read(plan):
-            rows = [_row(_decoded(record)) for record in to_records(batch)]
-            yield pa.RecordBatch.from_pylist(rows, RUNS_SCHEMA)
-        at = plan.end
+    for records in records_of(cluster, MAINTENANCE):
+        yield pa.RecordBatch.from_pylist([_row(_decoded(record)) for record in records], RUNS_SCHEMA)
 
 
 def recent_runs(cluster: Cluster, before: int | None, count: int) -> tuple[list[tuple[int, JobRun]], int]:

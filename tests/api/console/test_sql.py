@@ -91,7 +91,7 @@ def test_a_query_sees_the_topics_that_its_principal_may_read(world: World) -> No
     assert ask(world.gateway, "select value_text from open", world.ann).rows == [['{"secret":"open"}']]
     assert ask(world.gateway, "select value_text from hidden", world.admin).rows == [['{"secret":"hidden"}']]
     missing = ask(world.gateway, "select * from nothing", world.ann)
-    for name in ("hidden", "seen", "__audit", "audit", "maintenance_runs"):
+    for name in ("hidden", "seen", "__audit", "audit", "maintenance_runs", "mirror_gaps"):
         denied = ask(world.gateway, f'select * from "{name}"', world.ann)
         assert (denied.status, denied.message) == (400, missing.message.replace("nothing", name))
     assert [row[0] for row in ask(world.gateway, "show tables", world.ann).rows] == [

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from typer.testing import CliRunner, Result
 
 from jobs.mirror.source import Source
 from lakelog.cli import app
 from log_tables.cluster.admin.mirror_admin import create_copy
+from log_tables.cluster.admin.mirror_gaps import MirrorGap, note_gaps
 from log_tables.cluster.cluster import Cluster
 from log_tables.record import Record, input_batch, with_offsets
 from log_tables.sql.query import query
@@ -148,3 +149,21 @@ def test_people_see_what_is_copied(sourced: tuple[str, ...], run: Run) -> None:
         "not there yet, and copied from when it is: soon",
     ]
     assert lines(run("describe", "shop"))[0].startswith("shop: orders soon of 127.0.0.1:")
+
+
+def test_people_see_the_gaps_of_a_copy(sourced: tuple[str, ...], run: Run, store_root: Path) -> None:
+    assert run("create", "shop", *sourced, "--topic", "orders").exit_code == 0
+    gap = MirrorGap(
+        mirror="shop",
+        topic="orders",
+        topic_id="of a topic that was deleted",
+        partition=1,
+        first_offset=10,
+        last_offset=24,
+        noted_ms=1,
+        reason="the source had deleted them",
+    )
+    note_gaps(Cluster.open(open_store(store_root)), [gap])
+    said = "orders-1 lacks the offsets 10 to 24: the source had deleted them"
+    assert said in lines(run("describe", "shop"))
+    assert printed(run("describe", "shop", "--json"))["gaps"] == [asdict(gap)]

@@ -296,6 +296,7 @@ def test_the_tables_can_be_listed(cluster: Cluster) -> None:
         ("consumer_lag", "table"),
         ("consumer_offsets", "table"),
         ("maintenance_runs", "table"),
+        ("mirror_gaps", "table"),
         ("orders", "topic"),
         ("orders_json", "topic"),
         ("orders_json_json", "fields of JSON"),

@@ -135,7 +135,9 @@ def test_no_message_names_what_may_not_be_read(cluster: Cluster) -> None:
         "select * from hiden",
     ):
         said = Asked(cluster, sql).said
-        assert not any(name in said for name in ("hidden", "seen", "audit", "maintenance_runs", "__"))
+        assert not any(
+            name in said for name in ("hidden", "seen", "audit", "maintenance_runs", "mirror_gaps", "__")
+        )
 
 
 def test_rows_about_groups_are_those_of_groups_and_topics_that_may_be_described(cluster: Cluster) -> None:
