@@ -1,6 +1,6 @@
 """Messages of librdkafka as columns of records, at their own offsets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -9,7 +9,13 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from log_tables.errors import InvalidRecord
-from log_tables.limits import TIMESTAMP_BOUNDS, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import (
+    BATCH_MAX_BYTES,
+    RECORD_HARD_MAX_BYTES,
+    TIMESTAMP_BOUNDS,
+    TIMESTAMP_MAX_US,
+    TIMESTAMP_MIN_US,
+)
 from log_tables.record import (
     INPUT_SCHEMA,
     RECORD_SCHEMA,
@@ -29,6 +35,28 @@ def size_of(messages: Sequence[Message]) -> int:
     """About how many bytes they are in memory."""
     keys = sum(map(len, filter(None, map(Message.key, messages))))
     return sum(map(len, messages)) + keys + _OVERHEAD * len(messages)
+
+
+def runs(messages: Sequence[Message], size: int) -> Iterator[Sequence[Message]]:
+    """`messages` of `size` bytes in runs of at most BATCH_MAX_BYTES: what was compressed at the source may be
+    large here. Raises InvalidRecord for a record that is larger than any of a table.
+    """
+    if size <= BATCH_MAX_BYTES:
+        yield messages
+        return
+    begin, held = 0, 0
+    for at, message in enumerate(messages):
+        its = len(message) + len(message.key() or b"")
+        if its > RECORD_HARD_MAX_BYTES:
+            raise InvalidRecord(
+                f"the record at offset {message.offset()} has {its} bytes, and a table holds records of at "
+                f"most {RECORD_HARD_MAX_BYTES}"
+            )
+        if held and held + its > BATCH_MAX_BYTES:
+            yield messages[begin:at]
+            begin, held = at, 0
+        held += its
+    yield messages[begin:]
 
 
 def records_of(messages: Sequence[Message]) -> pa.RecordBatch:

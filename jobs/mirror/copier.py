@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from jobs.mirror.columns import records_of, size_of
+from jobs.mirror.columns import records_of, runs, size_of
 from jobs.mirror.source import Source, error_of
 from log_tables.clock import timer
 from log_tables.errors import AuthorizationFailed, Conflict, LakelogError, Retriable
@@ -94,11 +94,16 @@ class Copy:
         """Begin to commit all that waits."""
         messages, self.messages = self.messages, []
         self.committing_bytes, self.bytes = self.bytes, 0
-        self.committing = pool.submit(_commit, self.log, messages, self.end)
+        self.committing = pool.submit(_commit, self.log, messages, self.committing_bytes, self.end)
 
 
-def _commit(log: Partition, messages: Sequence[Message], end: int) -> None:
-    log.mirror(records_of(messages), end)
+def _commit(log: Partition, messages: Sequence[Message], size: int, end: int) -> None:
+    waiting: Sequence[Message] = []
+    for run in runs(messages, size):
+        if waiting:
+            log.mirror(records_of(waiting), run[0].offset() or 0)
+        waiting = run
+    log.mirror(records_of(waiting), end)
 
 
 class Copier:

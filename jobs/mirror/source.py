@@ -2,6 +2,7 @@
 
 import base64
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -23,6 +24,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
+from log_tables.clock import timer
 from log_tables.cluster.admin.mirror_progress import SourceRange
 from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, NotFound, Unreachable
 from log_tables.limits import MIB
@@ -30,6 +32,9 @@ from log_tables.topic_partition import TopicPartition as Place
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+
+_SAID_S = 60.0
+_NUMBERS = re.compile(r"\d+")
 
 ASKED_S = 10.0
 """How long a broker may take to answer."""
@@ -40,10 +45,16 @@ _READING = {
     "fetch.queue.backoff.ms": 10,
     "fetch.message.max.bytes": 2 * MIB,
     "fetch.max.bytes": 16 * MIB,
+    "receive.message.max.bytes": 2**31 - 1,
     "max.poll.interval.ms": 86_400_000,
 }
 """How librdkafka reads ahead, where the file does not say: it may hold 32 MiB, and goes on soon after it has
-less. By default it would wait for a second then.
+less. By default it would wait for a second then, and a record of 100 MB would end each connection.
+"""
+
+_CONNECTING = {"reconnect.backoff.ms": 500}
+"""How soon librdkafka tries again where nobody listens, where the file does not say. By default it would
+20 times a second.
 """
 
 _OURS = {
@@ -121,8 +132,10 @@ class Source:
         self.bootstrap = bootstrap
         self._group = group
         self._config = self._told(config)
+        self._why: KafkaError | None = None
         told = {name: value for name, value in self._config.items() if name != "group.id"}
-        self._admin = _made(AdminClient, {**told, **self._common()}, config)
+        settings = {**_CONNECTING, **told, **self._common(), "error_cb": self._hear}
+        self._admin = _made(AdminClient, settings, config)
         self._file = config
 
     def _told(self, file: str) -> dict[str, str]:
@@ -136,7 +149,7 @@ class Source:
             return False
 
     def _common(self) -> dict[str, Any]:
-        return {"bootstrap.servers": self.bootstrap, "client.id": "lakelog-mirror", "logger": _log}
+        return {"bootstrap.servers": self.bootstrap, "client.id": "lakelog-mirror", "logger": _seldom}
 
     def consumer(self, **reading: Any) -> Consumer:
         """A consumer that is told where it reads, and remembers nothing. Its caller closes it.
@@ -144,7 +157,15 @@ class Source:
         `reading` has settings with `_` for `.`, which the file may change.
         """
         asked = {name.replace("_", "."): value for name, value in reading.items()}
-        config = {**_READING, **asked, **self._config, **self._common(), **_OURS, "error_cb": _note}
+        config = {
+            **_CONNECTING,
+            **_READING,
+            **asked,
+            **self._config,
+            **self._common(),
+            **_OURS,
+            "error_cb": _note,
+        }
         return _made(Consumer, config, self._file)
 
     def cluster_id(self) -> str:
@@ -241,7 +262,9 @@ class Source:
         found = {}
         for at, future in asked.items():
             try:
-                found[Place(at.topic, at.partition)] = self._asked(future.result).offset
+                offset = self._asked(future.result).offset
+                if offset >= 0:  # of a broker that ended amid its answer librdkafka gives none, and no error
+                    found[Place(at.topic, at.partition)] = offset
             except (UnknownAtSource, NotNow):
                 continue
         return found
@@ -280,12 +303,25 @@ class Source:
         return found
 
     def _asked(self, ask: Callable[[], _Result]) -> _Result:
+        """Ask. Where no broker answers, librdkafka has said elsewhere why, since the last answer."""
         try:
-            return ask()
+            answer = ask()
         except KafkaException as error:
-            raise error_of(error.args[0], self.bootstrap) from None
+            self._admin.poll(0)
+            failure = error.args[0]
+            if failure.code() in _SILENT and self._why is not None:
+                failure = self._why
+            raise error_of(failure, self.bootstrap) from None
+        self._admin.poll(0)
+        self._why = None
+        return answer
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._why = error
 
 
+_SILENT = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
 _UNKNOWN = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
@@ -301,6 +337,8 @@ _MOVING = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 
 
@@ -349,7 +387,29 @@ def _made(kind: Callable[[dict[str, Any]], _Result], config: Mapping[str, Any], 
 
 
 def _note(error: KafkaError) -> None:
-    _log.warning("the source: %s", error.str())
+    _seldom.warning("the source: %s", error.str())
+
+
+class _Seldom(logging.Filter):
+    """Lets the same through once in a minute, whatever its numbers are: librdkafka says at each attempt that
+    nobody listens.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text, now = _NUMBERS.sub("", record.getMessage().rpartition("]: ")[2]), timer()
+        seldom = now >= self._said_s.get(text, -_SAID_S) + _SAID_S
+        if seldom:
+            self._said_s = {each: at for each, at in self._said_s.items() if now < at + _SAID_S}
+            self._said_s[text] = now
+        return seldom
+
+
+_seldom = logging.getLogger(f"{__name__}.librdkafka")
+_seldom.addFilter(_Seldom())
 
 
 def _hex(topic_id: Uuid) -> str:

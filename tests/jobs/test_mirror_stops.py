@@ -17,7 +17,6 @@ from jobs.mirror.source import Source
 from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.admin.internal_log import records_of
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.mirror_report import read_report
 from log_tables.errors import InvalidArgument
 from log_tables.layout import MIRROR_GAPS, PARTITION
 from log_tables.sql.query import query
@@ -37,6 +36,7 @@ from tests.kit.mirrors import (
     running,
     sound,
     stopped,
+    trouble,
 )
 from tests.kit.support import WAIT_S, wait_until
 
@@ -212,17 +212,6 @@ def test_a_source_that_lost_records_stops(kafka: Broker, cluster: Cluster, copie
         assert f"{copied}-0 ends at offset 0, and the copy at 10" in stopped(cluster, copied)
         others_go_on(kafka, cluster, copied)
     assert [each.value for each in here(cluster, copied)] == OLD
-
-
-def trouble(cluster: Cluster, said: str) -> None:
-    """Wait until the process that copies reports a trouble in which `said` is."""
-
-    def is_reported() -> bool:
-        processes = [info.path.rsplit("/", 1)[-1] for info in cluster.store.list(f"mirrors/{NAME}")]
-        reports = [read_report(cluster.store, NAME, process) for process in processes]
-        return any(said in report.trouble for report in reports if report is not None)
-
-    wait_until(is_reported, f"{said!r} is reported")
 
 
 def test_the_file_with_the_settings_of_the_source_is_read_again_once_it_is_mended(

@@ -12,6 +12,7 @@ _IMPORTED = (
     "aiohttp",
     "api.process.workers",
     "jobs.maintenance",
+    "jobs.mirror.runner",
     "lakelog.cli.commands.serve",
     "lakelog.cli.maintainer",
 )

@@ -9,6 +9,13 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from lakelog.spark.java import java_home
@@ -16,16 +23,19 @@ from tests.kit.kafka_programs import kafka_tool
 from tests.kit.programs import Program, java_class_path
 from tests.kit.support import WAIT_S, free_port, wait_until
 
+SCRAM = "SCRAM-SHA-256"
+
 
 class Broker:
-    """One broker, which is its own controller, at `bootstrap`, also after it was started again."""
+    """One broker, which is its own controller, at `bootstrap`, also after it was started again; and at
+    `secured` for users of SCRAM, who authenticate again every second.
+    """
 
     def __init__(self, directory: Path, **changed: str) -> None:
         """`changed` are settings, with `_` for `.` in their names; without a value one is left out."""
         class_path = java_class_path("kafka", "kafka-broker")
         directory.mkdir(parents=True, exist_ok=True)
-        port, controller = free_port(), free_port()
-        self.bootstrap = f"127.0.0.1:{port}"
+        self.bootstrap, self.secured, controller = (f"127.0.0.1:{free_port()}" for _ in range(3))
         self.data, file = directory / "data", directory / "server.properties"
         alone = dict.fromkeys(
             (
@@ -42,11 +52,18 @@ class Broker:
         config = {
             "process.roles": "broker,controller",
             "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},SECURED://{self.secured},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap},SECURED://{self.secured}",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_PLAINTEXT"
+            ),
+            "sasl.enabled.mechanisms": SCRAM,
+            f"listener.name.secured.{SCRAM.lower()}.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+            f"listener.name.secured.{SCRAM.lower()}.connections.max.reauth.ms": 1_000,
             "log.dirs": self.data,
             "auto.create.topics.enable": "false",
             "log.cleaner.backoff.ms": 100,
@@ -54,6 +71,8 @@ class Broker:
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
             "group.initial.rebalance.delay.ms": 0,
+            "broker.session.timeout.ms": 1_000,
+            "broker.heartbeat.interval.ms": 100,
             **alone,
             **{name.replace("_", "."): value for name, value in changed.items()},
         }
@@ -75,6 +94,19 @@ class Broker:
             return bool(self.admin.list_topics(timeout=1).brokers)
         except KafkaException:
             return False
+
+    def let_in(self, user: str, password: str) -> None:
+        """Give a user this password, and only this."""
+        how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        self._change_user(UserScramCredentialUpsertion(user, how, password.encode()))
+
+    def let_out(self, user: str) -> None:
+        """Take the password of a user."""
+        self._change_user(UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_256))
+
+    def _change_user(self, change: UserScramCredentialAlteration) -> None:
+        (done,) = self.admin.alter_user_scram_credentials([change]).values()
+        done.result(WAIT_S)
 
     def create_topic(self, name: str, partitions: int = 1, **config: Any) -> None:
         """Make a topic; `_` stands for `.` in the names of its settings."""

@@ -19,6 +19,7 @@ from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.admin.mirror_progress import places_of, progress
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord
+from log_tables.cluster.mirror_report import read_report
 from log_tables.record import header_pairs
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
@@ -92,6 +93,17 @@ def stopped(cluster: Cluster, topic: str) -> str:
     """Wait until the copy of a topic has stopped; returns why."""
     wait_until(lambda: bool(_mirrored(cluster, topic).stopped), f"the copy of {topic} has stopped")
     return _mirrored(cluster, topic).stopped
+
+
+def trouble(cluster: Cluster, said: str) -> None:
+    """Wait until the process that copies reports a trouble in which `said` is."""
+
+    def is_reported() -> bool:
+        processes = [info.path.rsplit("/", 1)[-1] for info in cluster.store.list(f"mirrors/{NAME}")]
+        reports = [read_report(cluster.store, NAME, process) for process in processes]
+        return any(said in report.trouble for report in reports if report is not None)
+
+    wait_until(is_reported, f"{said!r} is reported")
 
 
 def _mirrored(cluster: Cluster, topic: str) -> MirroredFrom:

@@ -1,20 +1,24 @@
-"""`kill -9` of a mirror, and of the broker that it copies, under producers: the copy is equal."""
+"""`kill -9` of a mirror, of the broker that it copies and of the gateway that serves the copies, under
+producers and readers: the copy is equal, and nobody has read anything else.
+"""
 
-import sys
+import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 from confluent_kafka import KafkaException, Producer
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
+from tests.kit.forked import ForkedLakelog
+from tests.kit.gateway import start_gateway
 from tests.kit.kafka_broker import Broker
 from tests.kit.mirrors import NAME, cluster, equal, level, note, sound
-from tests.kit.programs import Program
-from tests.kit.support import WAIT_S
+from tests.kit.support import WAIT_S, exit_code, wait_until
 
 __all__ = ["cluster"]
 
@@ -65,34 +69,111 @@ class Load:
         self._thread.join()
 
 
+class Reads:
+    """The answers of a gateway of the copies to a reader of each partition that goes on from its last
+    record, through every death of the gateway.
+    """
+
+    def __init__(self, data: str) -> None:
+        self._data, self._stopping = data, threading.Event()
+        self.found: dict[tuple[str, int], list[tuple[int, str]]] = {
+            (topic, number): [] for topic in TOPICS for number in range(PARTITIONS)
+        }
+        self.refused: list[str] = []
+        self.start()
+
+    def start(self) -> None:
+        self._gateway = start_gateway(self._data)
+
+    def kill(self) -> None:
+        self._gateway.kill()
+
+    def _run(self) -> None:
+        ends = dict.fromkeys(self.found, 0)
+        while not self._stopping.wait(0.01):
+            for (topic, number), end in ends.items():
+                path = f"{self._gateway.url}/topics/{topic}/partitions/{number}/records"
+                with suppress(httpx.TransportError):
+                    answer = httpx.get(path, params={"offset": end}, timeout=30)
+                    if answer.status_code == 200:
+                        read = [(each["offset"], f"{each['value']}") for each in answer.json()]
+                        self.found[topic, number] += read
+                        ends[topic, number] = int(answer.headers["Next-Offset"])
+                    elif answer.status_code not in (404, 503):  # before the topic is made, and at the end
+                        self.refused.append(answer.text)
+
+    def __enter__(self) -> "Reads":
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._gateway.stop()
+
+
+class Mirror:
+    """The process that copies."""
+
+    def __init__(self, data: str, log: Path) -> None:
+        self._words, self._log = ["mirror", "run", NAME, "--data", data], log
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("ab") as said:
+            self._process = ForkedLakelog(
+                self._words, {**os.environ, "LAKELOG_LOG_LEVEL": "info"}, said.fileno()
+            )
+
+    def kill(self) -> None:
+        """End it at once. Had it ended before, that fails."""
+        assert self._process.poll() is None, self._log.read_text()
+        self._process.kill()
+        exit_code(self._process)
+
+    def stop(self) -> int:
+        """End it in order; returns its exit code."""
+        self._process.terminate()
+        return exit_code(self._process)
+
+
 def survive(kafka: Broker, cluster: Cluster, directory: Path, seed: int, kills: int) -> None:
-    """Kill the mirror again and again, every third time the broker, while records come."""
-    draw = ManualClock(seed=seed)
+    """Kill the mirror, the gateway and the broker in turn, while records come and are read."""
+    draw, data = ManualClock(seed=seed), cluster.store.url
     for topic in TOPICS:
         kafka.create_topic(topic, PARTITIONS)
     note(cluster, kafka, *TOPICS)
-    command = [sys.executable, "-m", "lakelog", "mirror", "run", NAME, "--data", cluster.store.url]
-    with Program(command, directory / "mirror") as mirror, Load(kafka) as load:
-        for number in range(kills):
-            due = load.sent + EACH + int(draw.random() * 40 * EACH)
-            mirror.until(lambda due=due: load.sent >= due, "more was sent")  # type: ignore[misc]
-            victim = kafka.program if number % 3 == 2 else mirror
-            victim.kill()
-            victim.start()
-            if victim is not mirror:
-                kafka.await_ready()
-    with Program(command, directory / "last") as mirror:
+    mirror = Mirror(data, directory / "mirror.txt")
+    with Reads(data) as reads:
+        with Load(kafka) as load:
+            level(cluster, kafka)
+            for number in range(kills):
+                due = load.sent + EACH + int(draw.random() * 40 * EACH)
+                wait_until(lambda due=due: load.sent >= due, "more was sent")  # type: ignore[misc]
+                victim = (mirror, reads, mirror, kafka.program)[number % 4]
+                victim.kill()
+                victim.start()
+                if victim is kafka.program:
+                    kafka.await_ready()
         level(cluster, kafka, *TOPICS)
-        mirror.stop()
-    assert len(equal(cluster, kafka, "plain")) == load.sent
-    assert 0 < len(equal(cluster, kafka, "transactional")) < load.sent
+        sources = {topic: equal(cluster, kafka, topic) for topic in TOPICS}
+        there: dict[tuple[str, int], list[tuple[int, str]]] = {place: [] for place in reads.found}
+        for topic, records in sources.items():
+            for each in records:
+                there[topic, each.partition].append((each.offset, (each.value or b"").decode()))
+        wait_until(lambda: reads.found == there or bool(reads.refused), "the reader has read all, once")
+    assert reads.refused == []
+    assert mirror.stop() == 0
+    assert len(sources["plain"]) == load.sent
+    assert 0 < len(sources["transactional"]) < load.sent
     sound(cluster)
 
 
 def test_nothing_is_lost_doubled_or_reordered(
     kafka: Broker, cluster: Cluster, tmp_path: Path, seed: int
 ) -> None:
-    survive(kafka, cluster, tmp_path, seed, 3)
+    survive(kafka, cluster, tmp_path, seed, 20)
 
 
 @pytest.mark.torture

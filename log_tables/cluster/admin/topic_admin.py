@@ -332,13 +332,14 @@ def _make_directory(cluster: Cluster, name: str, config: TopicConfig) -> int:
 
 
 def _free_incarnation(cluster: Cluster, name: str) -> int:
-    """A number that neither the metadata log nor the store has."""
+    """The first number that neither the metadata log nor the store has. How many other topics there are costs
+    nothing: mirrors create thousands.
+    """
     known = cluster.metadata_log.topic(name)
-    used = 0 if known is None else known.incarnation
-    for found, number in topic_directories(cluster):
-        if found == name:
-            used = max(used, number)
-    return used + 1
+    number = 1 if known is None else known.incarnation + 1
+    while any(True for _ in cluster.store.list(f"{topic_directory(name, number)}/")):
+        number += 1
+    return number
 
 
 def topic_directories(cluster: Cluster) -> list[tuple[str, int]]:

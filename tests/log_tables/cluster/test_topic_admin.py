@@ -45,6 +45,14 @@ def test_a_topic_that_was_created_is_there_for_everyone(cluster: Cluster) -> Non
     assert names(elsewhere) == ["t"]
 
 
+def test_a_creation_looks_at_no_other_topic(cluster: Cluster) -> None:
+    """Else to create ten thousand would take hours."""
+    store = FaultyStore(cluster.store)
+    create_topic(another(cluster, store), "t")
+    asked = {call.path for call in store.calls if call.path.startswith("topics") and "/__" not in call.path}
+    assert all(path.startswith("topics/t/") for path in asked), asked
+
+
 def test_a_name_is_taken_once(cluster: Cluster) -> None:
     create_topic(cluster, "t")
     for process in (cluster, another(cluster)):
