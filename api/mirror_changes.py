@@ -5,7 +5,7 @@ client of Kafka's. What it found is decided on, and written, here.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from log_tables.cluster.admin.mirror_view import MirrorView, view_of
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirrorRecord, TopicRecord
 from log_tables.errors import InvalidArgument, NotFound
+
+_Answer = TypeVar("_Answer")
 
 ON_GAP = {"stop": False, "record": True}
 
@@ -35,6 +37,24 @@ class FoundSource(msgspec.Struct, frozen=True):
     cluster_id: str
     topics: Sequence[SourceTopic]
     missing: Sequence[str] = ()
+
+
+class GroupLeft(msgspec.Struct, frozen=True):
+    """An offset of a group that is another one here than at the source, or a group whose offsets are not
+    here, without a topic.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    source: int | None
+    here: int | None
+    state: str
+    reason: str
+
+
+class _Prepared(msgspec.Struct, frozen=True):
+    groups: Sequence[GroupLeft]
 
 
 class SeenMirror(NamedTuple):
@@ -97,17 +117,28 @@ def asked_source(mirror: MirrorRecord) -> list[str]:
 
 def found_source(output: bytes) -> FoundSource:
     """The answer of the command of `asked_source`. Raises InvalidArgument if it is of another version."""
+    return _decoded(output, FoundSource)
+
+
+def groups_left(output: bytes) -> Sequence[GroupLeft]:
+    """The answer of the command of `preparation`. Raises as `found_source`."""
+    return _decoded(output, _Prepared).groups
+
+
+def _decoded(output: bytes, kind: type[_Answer]) -> _Answer:
     try:
-        return msgspec.json.decode(output, type=FoundSource)
+        return msgspec.json.decode(output, type=kind)
     except msgspec.MsgspecError:
         raise InvalidArgument(
-            "the command `lakelog mirror create` printed what this gateway cannot read; install one version"
+            "the command `lakelog mirror` printed what this gateway cannot read; install one version"
         ) from None
 
 
-def awaited_end(name: str, topics: Iterable[str], wait_s: float) -> list[str]:
-    """The arguments of the command that waits until copies have the ends of their sources."""
-    words = ["mirror", "promote", "--dry-run", "--json", f"--wait={wait_s:g}"]
+def preparation(name: str, topics: Iterable[str], wait_s: float) -> list[str]:
+    """The arguments of the command that waits until copies have the ends of their sources, and brings the
+    offsets of groups over.
+    """
+    words = ["mirror", "promote", "--prepare", "--json", f"--wait={wait_s:g}"]
     return [*words, *(f"--topic={each}" for each in topics), "--", name]
 
 
@@ -121,7 +152,12 @@ def compared(name: str, topics: Iterable[str], sample: int | None) -> list[str]:
 
 
 def new_mirror(
-    here: Gateway, name: str, source: str, topics: Sequence[str], on_gap: str = "stop"
+    here: Gateway,
+    name: str,
+    source: str,
+    topics: Sequence[str],
+    on_gap: str = "stop",
+    groups: Sequence[str] = (mirror_admin.EVERY_GROUP,),
 ) -> MirrorRecord:
     """The mirror that would be noted, as far as can be said without its source.
 
@@ -130,7 +166,12 @@ def new_mirror(
     if on_gap not in ON_GAP:
         raise InvalidArgument(f"on_gap {on_gap!r} is not known; use stop or record")
     made = MirrorRecord(
-        name, source, tuple(topics), records_gaps=ON_GAP[on_gap], created_ms=here.clock.now_ms()
+        name,
+        source,
+        tuple(topics),
+        tuple(groups),
+        records_gaps=ON_GAP[on_gap],
+        created_ms=here.clock.now_ms(),
     )
     here.cluster.refresh()
     mirror_admin.check_mirror(here.cluster, made)

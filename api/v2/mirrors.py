@@ -1,7 +1,9 @@
 """Mirrors: topics that are copied from a Kafka cluster, at the same offsets."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Path
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
@@ -11,13 +13,14 @@ from starlette.responses import Response
 from api import mirror_changes
 from api.client_topics import PublicName
 from api.errors import error_responses
-from api.mirror_changes import SeenMirror, seen_mirror, seen_mirrors, shown_mirror
+from api.mirror_changes import GroupLeft, SeenMirror, seen_mirror, seen_mirrors, shown_mirror
 from api.requests.access import Asked
 from api.requests.child_process import commands
 from api.requests.envelope import V2_MEDIA_TYPE, V2Response
 from api.requests.route_gateway import Here
 from api.requests.rules import MIRROR
 from api.requests.strict import Listed, StrictBody, StrictRoute
+from log_tables.cluster.admin.mirror_admin import EVERY_GROUP
 from log_tables.cluster.admin.mirror_progress import Progress
 from log_tables.cluster.admin.mirror_view import MirrorView, state_of
 from log_tables.cluster.mirror_report import MirrorReport
@@ -88,6 +91,7 @@ class MirrorDescription(BaseModel):
     source: str | None
     cluster_id: str | None
     topics: list[str] | None = Field(description="Names, or patterns with `^` before them.")
+    groups: list[str] | None = Field(description="The groups whose offsets are copied, likewise.")
     on_gap: str
     state: str
     lag: int | None
@@ -104,6 +108,10 @@ class NewMirror(StrictBody):
     source: str = Field(description="Brokers of the Kafka, with commas.", examples=["kafka1:9092"])
     topics: Listed[PublicName] = Field(
         description="Names of topics, or `^` and patterns of whole names.", examples=[["orders"]]
+    )
+    groups: Listed[str] = Field(
+        default_factory=lambda: [EVERY_GROUP],
+        description="Groups whose offsets are copied, named as topics are; by default all.",
     )
     on_gap: str = Field(
         "stop", description="If the source has deleted what was not copied: `stop`, or `record` a gap."
@@ -136,9 +144,22 @@ class Promotion(StrictBody):
     )
 
 
+class LeftOffset(BaseModel):
+    group: str
+    topic: str = Field(description="Empty where it is about the whole group.")
+    partition: int
+    source: int | None
+    here: int | None
+    state: str = Field(description="As `lakelog mirror groups` names it.")
+    reason: str
+
+
 class Promoted(BaseModel):
     mirror: str
     promoted: list[str]
+    groups: list[LeftOffset] = Field(
+        description="Offsets of groups that are others here than at the source; not known with `now`."
+    )
 
 
 class Comparison(StrictBody):
@@ -175,7 +196,7 @@ async def create_mirror(request: Request, here: Here, asked: Asked, new: NewMirr
     A source that needs a credential is noted with the command, where its file is: no request can name a file
     of the gateway's machine.
     """
-    words = new.mirror, new.source, new.topics, new.on_gap
+    words = new.mirror, new.source, new.topics, new.on_gap, new.groups
     with asked.changing("CreateMirror", MIRROR, new.mirror, source=new.source, topics=new.topics):
         made = await run_in_threadpool(mirror_changes.new_mirror, here, *words)
         asking = mirror_changes.asked_source(made)
@@ -213,16 +234,20 @@ async def promote_mirror(
     """Makes its topics, or some, topics of this root: written here from now on, copied no more.
 
     Stop the producers of the source first. It is waited for, up to `wait_ms`, until the copies have the ends
-    that the source has now; 503 if they have not, and nothing is promoted. With `now` it is not.
+    that the source has now, and offsets of groups are brought over; 503 if they are not there in time, and
+    nothing is promoted. With `now` the source is not asked.
     """
+    left: Sequence[GroupLeft] = ()
     with asked.changing("PromoteMirror", MIRROR, mirror, topics=body.topics, now=body.now):
         if not body.now:
             await run_in_threadpool(mirror_changes.check_copies, here, mirror, body.topics, unstopped=True)
             wait_s = body.wait_ms / 1_000
-            words = mirror_changes.awaited_end(mirror, body.topics, wait_s)
-            (await commands(request).run(request, words, SOURCE_LIMIT_S + wait_s)).checked()
+            words = mirror_changes.preparation(mirror, body.topics, wait_s)
+            done = await commands(request).run(request, words, SOURCE_LIMIT_S + 2 * wait_s)
+            left = mirror_changes.groups_left(done.checked())
         promoted = await run_in_threadpool(mirror_changes.promote, here, mirror, body.topics)
-    return Promoted(mirror=mirror, promoted=promoted)
+    others = [LeftOffset(**msgspec.structs.asdict(each)) for each in left]
+    return Promoted(mirror=mirror, promoted=promoted, groups=others)
 
 
 @router.post(
@@ -271,6 +296,7 @@ def _description(seen: SeenMirror, view: MirrorView) -> MirrorDescription:
         source=record.source if seen.whole else None,
         cluster_id=record.cluster_id if seen.whole else None,
         topics=[*record.topics] if seen.whole else None,
+        groups=[*record.groups] if seen.whole else None,
         on_gap="record" if record.records_gaps else "stop",
         state=state_of("", record.paused),
         processes=[_process(each) for each in view.processes] if seen.whole else None,

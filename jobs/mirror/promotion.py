@@ -28,22 +28,21 @@ def promote(
     source: "Source | None",
     wait_s: float,
     bring_groups: Callable[[Collection[str]], object] = lambda _: None,
-    dry_run: bool = False,
+    prepares: bool = False,
 ) -> list[str]:
     """Make `topics` of the mirror `name`, or all of them, topics of this root; returns their names.
 
     Before, with a `source`, their copies are waited for to reach the ends that it has now, and then
     `bring_groups` brings the offsets of groups in them over. After, nothing is copied any more: the next
-    append stands behind what was. With `dry_run` they are only waited for. Raises NotFound, InvalidArgument,
+    append stands behind what was. If it only `prepares`, nothing is promoted. Raises NotFound, InvalidArgument,
     NotAtItsEnd, Unreachable, and what `bring_groups` raises.
     """
     cluster.refresh()
     chosen = chosen_copies(cluster, name, topics)
     if source is not None:
         _await_ends(cluster, name, chosen, source, wait_s)
-        if not dry_run:
-            bring_groups({each.name for each in chosen})
-    return [each.name for each in chosen] if dry_run else promote_copies(cluster, name, chosen)
+        bring_groups({each.name for each in chosen})
+    return [each.name for each in chosen] if prepares else promote_copies(cluster, name, chosen)
 
 
 def _await_ends(

@@ -71,6 +71,7 @@ NOT_SENT = {
 BODY: dict[str, Any] = {
     "configs": [],
     "data": "x",
+    "groups": [],
     "digest": "0" * 32,
     "id": "e",
     "key": "AAAA",

@@ -75,7 +75,11 @@ async def promote(
     ]
     if not now:
         facts.append(
-            ChangedValue("Before", "–", "it is waited for the end that the source has then, 30 s at most")
+            ChangedValue(
+                "Before",
+                "–",
+                "it is waited for the source's end, 30 s at most, and offsets of groups are brought over",
+            )
         )
     title = f"Promote {topic or 'all topics'} of the mirror {mirror}"
     body = {"topics": topics, "now": now}
@@ -187,6 +191,7 @@ async def _found(
     except LakelogError as error:
         return (), error.message
     facts = [ChangedValue("Source", "–", f"{made.source}, cluster {found.cluster_id}")]
+    facts.append(ChangedValue("Groups", "–", "the offsets of all, once the records are here"))
     facts += [ChangedValue(each.topic, "–", _copied(each)) for each in found.topics[:TOPICS_SHOWN]]
     if len(found.topics) > TOPICS_SHOWN:
         facts.append(ChangedValue("And", "–", f"{number(len(found.topics) - TOPICS_SHOWN)} more topics"))

@@ -352,8 +352,11 @@ def promote(
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="How long the copy may take to get there.")
     ] = 30.0,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only wait for the source's end; promote nothing.")
+    prepare: Annotated[
+        bool,
+        typer.Option(
+            "--prepare", help="Only wait for the source's end, and bring groups over; promote nothing."
+        ),
     ] = False,
     url: Gateway = None,
     data: Data = None,
@@ -377,14 +380,17 @@ def promote(
         with _group_sync(cluster, name, source, url) as sync:
             others.extend(bring_over(sync, topics, wait, cluster.clock))
 
-    promoted = promotion.promote(cluster, name, topic, source, wait, bring_groups, dry_run)
-    if dry_run:
-        level = {"mirror": name, "would_promote": promoted}
-        print_json(level) if json else console().print(f"at the source's end: {', '.join(promoted)}")
-        return
-    note_change(cluster, "PromoteMirror", name, "MIRROR", topics=promoted)
-    for each in others:
+    promoted = promotion.promote(cluster, name, topic, source, wait, bring_groups, prepare)
+    if not prepare:
+        note_change(cluster, "PromoteMirror", name, "MIRROR", topics=promoted)
+    for each in others if not json or not prepare else ():
         progress_console().print(_said(each))
+    if prepare:
+        names = ("group", "topic", "partition", "source", "here", "state", "reason")
+        groups = [dict(zip(names, each[: len(names)], strict=True)) for each in others]
+        done = {"mirror": name, "prepared": promoted, "groups": groups}
+        print_json(done) if json else console().print(f"at the source's end: {', '.join(promoted)}")
+        return
     if json:
         print_json({"mirror": name, "promoted": promoted})
     else:

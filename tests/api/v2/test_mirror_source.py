@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Consumer, TopicPartition
+
 from log_tables.cluster.cluster import Cluster
 from log_tables.store.store import open_store
 from tests.kit.gateway import running_gateway
@@ -18,6 +20,9 @@ def test_it_is_created_watched_and_promoted(kafka: Broker, tmp_path: Path) -> No
     for value in (b"one", b"two", b"three"):
         producer.produce("doors-orders", value, b"key", partition=0)
     assert producer.flush(WAIT_S) == 0
+    reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "doors-readers"})
+    reader.commit(offsets=[TopicPartition("doors-orders", 0, 2)], asynchronous=False)
+    reader.close()
     with running_gateway(tmp_path, linger_ms=0) as gateway:
         client = gateway.client
         page = client.get(
@@ -31,6 +36,7 @@ def test_it_is_created_watched_and_promoted(kafka: Broker, tmp_path: Path) -> No
         assert (made.json()["topics"], made.json()["missing"]) == ([copied], ["doors-later"])
 
         cluster = Cluster.open(open_store(gateway.data))
+        assert cluster.metadata_log.mirrors[NAME].groups == ("^.*",)
         assert cluster.metadata_log.mirrors[NAME].cluster_id == made.json()["cluster_id"] != ""
 
         def described() -> dict[str, Any]:
@@ -52,9 +58,15 @@ def test_it_is_created_watched_and_promoted(kafka: Broker, tmp_path: Path) -> No
         assert (refused.status_code, refused.json()["error_code"]) == (503, 50003)
         assert "see that `lakelog mirror run copy` runs" in refused.json()["message"]
         assert gateway.produce("doors-orders", "x", partition=0).status_code == 409
+        verified = client.post(f"/mirrors/{NAME}/verify", json={})
+        assert verified.json()["equal"], verified.text
+        assert {each["topic"] for each in verified.json()["partitions"]} == {"doors-orders"}
+        assert "&#34;equal&#34;: true" in client.get(f"/console/mirrors/{NAME}/verify").text
         with running(cluster):
             promoted = client.post(f"/mirrors/{NAME}/promote", json={"topics": ["doors-orders"]})
-        assert promoted.json() == {"mirror": NAME, "promoted": ["doors-orders"]}
+        assert promoted.json() == {"mirror": NAME, "promoted": ["doors-orders"], "groups": []}
+        offsets = client.get("/consumers/doors-readers/offsets").json()["offsets"]
+        assert [(each["partition"], each["offset"]) for each in offsets] == [(0, 2)]
         answer = gateway.produce("doors-orders", "x", partition=1)
         assert answer.json()["offsets"][0]["offset"] == 2
         assert described()["partitions"] == []

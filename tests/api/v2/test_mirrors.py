@@ -120,8 +120,8 @@ def test_a_caller_sees_what_it_may_describe(tmp_path: Path, cluster: Cluster) ->
         assert len(found["partitions"]) == 3
         found = (await client.get(SHOP, headers=bearer(reader))).json()
         assert [(each["topic"], each["lag"]) for each in found["partitions"]] == [("users", 1)]
-        hidden = ("source", "cluster_id", "topics", "processes")
-        assert [found[name] for name in hidden] == [None] * 4
+        hidden = ("source", "cluster_id", "topics", "groups", "processes")
+        assert [found[name] for name in hidden] == [None] * 5
         [listed] = (await client.get("/mirrors", headers=bearer(reader))).json()
         assert (listed["source"], listed["topics"], listed["lag"]) == (None, 1, 1)
         assert (await client.get("/mirrors", headers=bearer(nobody))).json() == []
@@ -153,7 +153,7 @@ def test_the_life_of_a_mirror_without_its_source(tmp_path: Path, cluster: Cluste
             one = {"topics": ["orders"], "now": True}
             assert (await here.produce("orders", {"value": 1})).status_code == 409
             answer = await client.post(f"{SHOP}/promote", json=one)
-            assert answer.json() == {"mirror": MIRROR, "promoted": ["orders"]}, answer.text
+            assert answer.json() == {"mirror": MIRROR, "promoted": ["orders"], "groups": []}
             produced = await here.produce("orders", {"value": 1}, partition=1)
             assert produced.json()["offsets"][0]["offset"] == END
             rest = await client.post(f"{SHOP}/promote", json={"now": True})
@@ -176,6 +176,7 @@ def test_a_mirror_that_cannot_be_is_refused(tmp_path: Path, cluster: Cluster) ->
                 ({"topics": ["^("]}, 40002, "'^(' is not a pattern"),
                 ({"topics": []}, 40002, "names no topics"),
                 ({"source": "--config=/etc/passwd"}, 40002, "names no source"),
+                ({"groups": ["^("]}, 40002, "--group '^(' is not a pattern"),
                 ({"on_gap": "skip"}, 40002, "use stop or record"),
                 ({"config": "/etc/passwd"}, 42206, "config"),
                 ({}, 50003, "127.0.0.1:1"),  # there is no broker
