@@ -1,5 +1,5 @@
 """A mirror of a Kafka: how fast a backlog is copied, beside MirrorMaker 2 to a Kafka; how late a record is in
-SQL; what a thousand quiet partitions cost; and how long a promotion takes.
+SQL; what a thousand quiet partitions cost; how long a promotion takes; and how fast both sides are compared.
 """
 
 import statistics
@@ -230,6 +230,20 @@ def promotion(peers: Peers | None, _: Scale) -> Results:
             return {OURS: {"s": timer() - begin}}
 
 
+def verification(peers: Peers | None, scale: Scale) -> Results:
+    """Seconds of `lakelog mirror verify` over a topic with 4 partitions that is copied"""
+    assert peers is not None
+    topic, records = peers.topic(f"mirror-{next(_RUNS)}"), scale.seconds * 300_000
+    peers.librdkafka_produce(topic, records)
+    with scratch() as directory:
+        cluster = _noted(peers.bootstrap, directory, topic)
+        with _running(directory):
+            wait_until(lambda: _held(cluster, topic) >= records, "all is copied", WITHIN_S)
+        begin = timer()
+        subprocess.run([*_LAKELOG, "mirror", "verify", NAME, "--data", str(directory / "root")], check=True)
+        return {OURS: {"records/s": records / (timer() - begin)}}
+
+
 def _noted(bootstrap: str, directory: Path, *topics: str) -> Cluster:
     cluster = Cluster.open(open_store(str(directory / "root")))
     record = MirrorRecord(NAME, bootstrap, topics, cluster_id=Source(bootstrap).cluster_id(), created_ms=1)
@@ -276,4 +290,5 @@ CELLS: dict[str, Contest] = {
     "mirror: source to SQL": Contest(latency, needs_broker=True),
     "mirror: quiet partitions": Contest(quiet, needs_broker=True),
     "mirror: promotion": Contest(promotion, needs_broker=True),
+    "mirror: verification": Contest(verification, needs_broker=True),
 }
