@@ -5,7 +5,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 from msgspec.structs import replace
 
@@ -18,29 +17,23 @@ from log_tables.errors import InvalidArgument, MirroredTopic, TopicExists
 from log_tables.store.store import open_store
 from tests.kit.kafka import librdkafka_producer, produce, read_all
 from tests.kit.kafka_broker import Broker
-from tests.kit.mirrors import NAME, cluster, delete_before, equal, here, level, name, note, running, sound
+from tests.kit.mirrors import (
+    NAME,
+    cluster,
+    delete_before,
+    equal,
+    here,
+    level,
+    name,
+    note,
+    running,
+    sound,
+    transactions,
+)
 from tests.kit.partitions import append
 from tests.kit.support import WAIT_S, wait_until
 
 __all__ = ["cluster", "name"]
-
-
-def transactions(kafka: Broker, topic: str, number: int, ends: str) -> Producer:
-    """Two records in each of some transactions: committed ones, aborted ones, open ones (`c`, `a`, `o`)."""
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"{topic}-{number}", "log_level": 0}
-    )
-    producer.init_transactions()
-    for end in ends:
-        producer.begin_transaction()
-        for each in range(2):
-            producer.produce(topic, f"{end}{each}", "key")
-        assert producer.flush(WAIT_S) == 0
-        if end == "c":
-            producer.commit_transaction()
-        elif end == "a":
-            producer.abort_transaction()
-    return producer
 
 
 def test_records_are_copied_whole_and_new_ones_follow(kafka: Broker, cluster: Cluster, name: str) -> None:

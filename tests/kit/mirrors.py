@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from jobs.mirror.groups import SetOffsets
 from jobs.mirror.runner import copy_mirror
@@ -46,13 +46,38 @@ def name() -> str:
     return f"topic-{next(_NUMBERS)}"
 
 
+class Listener(Protocol):
+    """A Kafka, or a gateway that is one to its clients."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+def transactions(kafka: Broker, topic: str, number: int, ends: str) -> Producer:
+    """Two records in each of some transactions: committed ones, aborted ones, open ones (`c`, `a`, `o`)."""
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"{topic}-{number}", "log_level": 0}
+    )
+    producer.init_transactions()
+    for end in ends:
+        producer.begin_transaction()
+        for each in range(2):
+            producer.produce(topic, f"{end}{each}", "key")
+        assert producer.flush(WAIT_S) == 0
+        if end == "c":
+            producer.commit_transaction()
+        elif end == "a":
+            producer.abort_transaction()
+    return producer
+
+
 def delete_before(kafka: Broker, topic: str, offset: int) -> None:
     """Delete what the first partition of a topic has below an offset, at the source."""
     (done,) = kafka.admin.delete_records([TopicPartition(topic, 0, offset)]).values()
     done.result(WAIT_S)
 
 
-def note(cluster: Cluster, kafka: Broker, *topics: str, groups: Sequence[str] = (), **facts: Any) -> None:
+def note(cluster: Cluster, kafka: Listener, *topics: str, groups: Sequence[str] = (), **facts: Any) -> None:
     """Note the mirror NAME of these topics and groups."""
     cluster_id = Source(kafka.bootstrap).cluster_id()
     record = MirrorRecord(
@@ -76,7 +101,7 @@ def running(
             done.result(WAIT_S)
 
 
-def level(cluster: Cluster, kafka: Broker, *topics: str) -> None:
+def level(cluster: Cluster, kafka: Listener, *topics: str) -> None:
     """Wait until these topics are here, and at the ends that their sources have now."""
     source = Source(kafka.bootstrap)
 
@@ -135,7 +160,7 @@ def here(cluster: Cluster, topic: str) -> list[Read]:
     return found
 
 
-def equal(cluster: Cluster, kafka: Broker, topic: str, count: int | None = None) -> list[Read]:
+def equal(cluster: Cluster, kafka: Listener, topic: str, count: int | None = None) -> list[Read]:
     """Check that the copy of a topic has what its source has, of so many records; returns them."""
     config: dict[str, Any] = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
     there = read_all(kafka.bootstrap, topic, cluster.topic(topic).partition_count, **config)
