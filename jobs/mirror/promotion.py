@@ -34,8 +34,8 @@ def promote(
 
     Before, with a `source`, their copies are waited for to reach the ends that it has now, and then
     `bring_groups` brings the offsets of groups in them over. After, nothing is copied any more: the next
-    append stands behind what was. If it only `prepares`, nothing is promoted. Raises NotFound, InvalidArgument,
-    NotAtItsEnd, Unreachable, and what `bring_groups` raises.
+    append stands behind what was. If it only `prepares`, nothing is promoted. Raises NotFound,
+    InvalidArgument, NotAtItsEnd, Unreachable, and what `bring_groups` raises.
     """
     cluster.refresh()
     chosen = chosen_copies(cluster, name, topics)
