@@ -88,7 +88,7 @@ def _made(bootstrap: str, topic: str, records: int, directory: Path) -> Figures:
     file = directory / "mirror.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
     jars = ":".join(f"{Path('.tools', each).absolute()}/*" for each in ("kafka", "kafka-connect"))
-    command = [str(java_home() / "bin" / "java"), "-Xmx1g", "-cp", jars]
+    command = [str(java_home() / "bin" / "java"), "-Xms256M", "-Xmx2G", "-cp", jars]  # as its script has it
     begin = timer()
     with _process([*command, "org.apache.kafka.connect.mirror.MirrorMaker", str(file)], directory) as pid:
         ends = Source(bootstrap)
