@@ -58,6 +58,7 @@ QUERY = {
     "timestamp": "0",
 }
 NOT_SENT = {
+    "before",
     "forget",
     "generation",
     "schema",
