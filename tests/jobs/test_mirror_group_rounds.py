@@ -6,10 +6,13 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from jobs.mirror import promotion
-from jobs.mirror.groups import ASKED_AT_ONCE, GroupState
+from jobs.mirror.groups import ASKED_AT_ONCE, GroupState, GroupSync
+from jobs.mirror.source import Source
 from lakelog.cli.mirror_gateway import GatewayOffsets
 from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.mirror_report import read_report
+from log_tables.layout import mirror_directory
 from tests.kit.kafka import kafka_gateway
 from tests.kit.kafka_broker import Broker
 from tests.kit.mirror_groups import commit, committed, group_sync, produce, states
@@ -27,6 +30,13 @@ def source_of(kafka: Broker, cluster: Cluster, name: str) -> str:
     return name
 
 
+def reported(cluster: Cluster) -> list[int]:
+    """How many offsets wait, as the processes of the mirror say."""
+    listed = [each.path.rsplit("/", 1)[-1] for each in cluster.store.list(mirror_directory(NAME))]
+    found = [read_report(cluster.store, NAME, process) for process in listed]
+    return [each.offsets_behind for each in found if each is not None]
+
+
 def test_offsets_wait_for_a_gateway_and_for_the_next(
     kafka: Broker, cluster: Cluster, name: str, store_root: Path
 ) -> None:
@@ -37,6 +47,7 @@ def test_offsets_wait_for_a_gateway_and_for_the_next(
         with group_sync(cluster, kafka) as sync:
             assert states(sync, group) == {0: (2, None, "not set yet")}
             assert "no gateway is listed on this root" in sync.trouble
+        wait_until(lambda: reported(cluster) == [1], "the process reports what waits")
         with kafka_gateway(store_root) as gateway:
             for offset in (2, 4):
                 wait_until(
@@ -93,6 +104,12 @@ def test_many_groups_are_asked_for_in_turn(
     with running(cluster):
         level(cluster, kafka, topic)
     with kafka_gateway(store_root) as gateway, group_sync(cluster, kafka) as sync:
+        with GatewayOffsets(cluster) as set_offsets:
+            source = Source(kafka.bootstrap)
+            owner = GroupSync(cluster, NAME, source, set_offsets, lambda group: group == groups[-1])
+            owner.round()
+        assert committed(gateway.bootstrap, groups[-1]) == {(topic, 0): (5, "")}
+        assert committed(gateway.bootstrap, groups[0]) == {}
         sync.round()
         sync.round()
         for group in (groups[0], groups[-1]):

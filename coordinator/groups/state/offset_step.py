@@ -4,7 +4,7 @@
 returns the next group and its records.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from coordinator.groups.events import Commit, OffsetAndMetadata, Reset, Seek, Start, Transact
@@ -84,10 +84,10 @@ def _check_resetting(group: Group, event: Reset) -> None:
 
 def _check_mirroring(group: Group, event: Reset) -> None:
     """Raise Conflict where the group has offsets that are not the mirror's, or others than it has seen."""
-    topics, ours = {at.topic for at in event.offsets}, mirror_member(event.mirror)
-    known = {at: value.member for at, value in group.offsets.items()}
-    for at, member in {**known, **dict.fromkeys(group.unstable_partitions, "")}.items():
-        if at.topic in topics and member != ours:
+    ours, unstable = mirror_member(event.mirror), group.unstable_partitions
+    for at in _partitions(group, {at.topic for at in event.offsets}):
+        known = group.offsets.get(at)
+        if (known is not None and known.member != ours) or at in unstable:
             raise Conflict(
                 f"the group {group.id!r} has committed an offset of {at} here, so the mirror {event.mirror} "
                 "changes none of that topic; to have those of the source again, delete the group here"
@@ -99,6 +99,12 @@ def _check_mirroring(group: Group, event: Reset) -> None:
             raise Conflict(
                 f"the offset of {at} of the group {group.id!r} is {now}, and not {seen}; read it again"
             )
+
+
+def _partitions(group: Group, topics: Iterable[str]) -> Iterator[TopicPartition]:
+    for name in topics:
+        count = group.topics[name].partitions if name in group.topics else 0
+        yield from (TopicPartition(name, number) for number in range(count))
 
 
 def transact(group: Group, event: Transact, now_ms: float) -> tuple[Group, Records]:
