@@ -156,7 +156,7 @@ class GroupSync:
         mirror = mirror_named(self._cluster, self._name)
         found: list[GroupProgress] = []
         for some in _pieces(sorted(groups), ASKED_AT_ONCE):
-            found += self._sync(mirror, some)
+            found += self._sync(mirror, some, stable=True)
         return found
 
     def round(self) -> None:
@@ -175,7 +175,7 @@ class GroupSync:
         due, now = self._due(there), self._cluster.clock.monotonic()
         self._asked_s.update(dict.fromkeys(due, now))
         self._states = there
-        self._sync(mirror, due)
+        self._sync(mirror, due, stable=False)
 
     def follow(self, ended: threading.Event, every_s: float = ROUND_S) -> None:
         """Go on with rounds until `ended` is set."""
@@ -200,7 +200,7 @@ class GroupSync:
         first = urgent[: ASKED_AT_ONCE - min(_IN_TURN, len(others))]
         return [*first, *others[: ASKED_AT_ONCE - len(first)]]
 
-    def _sync(self, mirror: MirrorRecord, groups: Sequence[str]) -> list[GroupProgress]:
+    def _sync(self, mirror: MirrorRecord, groups: Sequence[str], stable: bool) -> list[GroupProgress]:
         """Read what is here before the source is asked: whoever has set an offset since has a newer one,
         and the gateway refuses ours.
         """
@@ -209,7 +209,7 @@ class GroupSync:
         self._here.refresh(None if is_due else groups)
         if is_due:
             self._followed_s = now
-        asked = self._source.group_offsets(groups)
+        asked = self._source.group_offsets(groups, stable)
         named = {at.topic for each in asked.values() if isinstance(each, dict) for at in each}
         copies, found = self._copies(mirror, named), list[GroupProgress]()
         for name in groups:

@@ -278,13 +278,16 @@ class Source:
             raise error_of(found.errors[0], self.bootstrap)
         return {each.group_id: each.state is not ConsumerGroupState.EMPTY for each in found.valid}
 
-    def group_offsets(self, groups: Iterable[str]) -> "dict[str, dict[Place, GroupOffset] | LakelogError]":
-        """The offsets that each of these groups has committed, or why they are not known: NotNow while one
-        waits for the end of a transaction, UnknownAtSource, AuthorizationFailed.
+    def group_offsets(
+        self, groups: Iterable[str], stable: bool
+    ) -> "dict[str, dict[Place, GroupOffset] | LakelogError]":
+        """The offsets that each of these groups has committed, or why they are not known: UnknownAtSource,
+        AuthorizationFailed, and if they are to be `stable` NotNow while one waits for the end of a
+        transaction.
         """
         asked = {
             name: self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(name)], require_stable=True, request_timeout=ASKED_S
+                [ConsumerGroupTopicPartitions(name)], require_stable=stable, request_timeout=ASKED_S
             )[name]
             for name in groups
         }
@@ -295,11 +298,16 @@ class Source:
             except LakelogError as error:
                 found[name] = error
                 continue
-            found[name] = {
-                Place(each.topic, each.partition): GroupOffset(each.offset, each.metadata or "")
-                for each in offsets
-                if each.error is None and each.offset >= 0
-            }
+            failed = next((each.error for each in offsets if each.error is not None), None)
+            found[name] = (
+                {
+                    Place(each.topic, each.partition): GroupOffset(each.offset, each.metadata or "")
+                    for each in offsets
+                    if each.offset >= 0
+                }
+                if failed is None
+                else error_of(failed, self.bootstrap)
+            )
         return found
 
     def _asked(self, ask: Callable[[], _Result]) -> _Result:

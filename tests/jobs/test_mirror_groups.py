@@ -4,15 +4,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
 
 from jobs.mirror.groups import GroupSync
+from jobs.mirror.groups_moved import GroupsBehind, await_groups
+from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from tests.kit.kafka import KafkaGateway, kafka_gateway
 from tests.kit.kafka_broker import Broker
 from tests.kit.kafka_member import CONSUMER
 from tests.kit.mirror_groups import commit, committed, group_sync, member, produce, states
 from tests.kit.mirrors import cluster, level, name, note, running, sound
-from tests.kit.support import wait_until
+from tests.kit.support import WAIT_S, wait_until
 
 __all__ = ["cluster", "name"]
 
@@ -96,3 +99,25 @@ def test_a_group_with_members_here_or_that_was_used_here_is_left_alone(
     assert here != committed(gateway.bootstrap, group) == {}
     sync.look([group])  # it may not have seen that yet
     wait_until(lambda: states(sync, group) == {0: (9, 9, "equal"), 1: (9, 9, "equal")}, "it is as there")
+
+
+def test_a_transaction_that_is_open_is_waited_for(
+    kafka: Broker, gateway: KafkaGateway, copied: str, sync: GroupSync
+) -> None:
+    group = f"{copied}-exact"
+    commit(kafka, copied, {0: 1, 1: 1}, group)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": group})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    with member(kafka.bootstrap, group, copied) as consumer:
+        places = [TopicPartition(copied, 0, 6)]
+        producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), WAIT_S)
+    sync.round()
+    assert committed(gateway.bootstrap, group) == {(copied, 0): (1, ""), (copied, 1): (1, "")}
+    (waits,) = sync.look([group])
+    assert (waits.topic, waits.state) == ("", "not set yet")
+    with pytest.raises(GroupsBehind, match="it is asked again"):
+        await_groups(sync, [group], 0, SystemClock())
+    producer.commit_transaction(WAIT_S)
+    await_groups(sync, [group], WAIT_S, SystemClock())
+    assert committed(gateway.bootstrap, group) == {(copied, 0): (6, ""), (copied, 1): (1, "")}
