@@ -225,7 +225,7 @@ def test_the_page_leads_from_kafka_to_lakelog(tmp_path: Path, back: bool) -> Non
             said[block] = run(block)
             if "lakelog mirror run" in block:
                 wait_for_copies(root, kafka)
-            if "lakelog mirror promote shop --topic orders" in block and back:
+            if "lakelog mirror promote shop --topic orders\n" in block and back:
                 start_back(run, tmp_path, kafka, listener)
 
         def shown(command: str) -> str:
