@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from jobs.mirror.columns import NO_RECORDS
-from jobs.mirror.copier import Copy, LogReplaced
+from jobs.mirror.copier import Copy, LogReplaced, last_record
 from jobs.mirror.sharing import Sharing
 from jobs.mirror.source import Source, UnknownAtSource
 from log_tables.clock import Clock
@@ -344,7 +344,8 @@ def _begin(claimed: _Claimed) -> Copy:
         log.mirror(NO_RECORDS, start)
     if log.log_start < start:
         log.truncate(start)
-    return Copy(place, log, of.topic_id, log.high_watermark)
+    last = last_record(log)
+    return Copy(place, log, of.topic_id, log.high_watermark, last)
 
 
 def _mirrored(copy: TopicRecord) -> MirroredFrom:

@@ -5,20 +5,24 @@ wrong, a partition is let go, and taken again from its high watermark.
 """
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from jobs.mirror.columns import records_of, runs, size_of
 from jobs.mirror.source import Source, error_of
 from log_tables.clock import timer
-from log_tables.errors import AuthorizationFailed, Conflict, LakelogError, Retriable
+from log_tables.errors import AuthorizationFailed, Conflict, InvalidRecord, LakelogError, Retriable
+from log_tables.layout import OFFSET
 from log_tables.limits import MIB
 from log_tables.partition.partition import Partition
+from log_tables.record import RECORD_SCHEMA, int64s
 from log_tables.topic_partition import TopicPartition as Place
 
 _log = logging.getLogger(__name__)
@@ -49,13 +53,16 @@ _OF_THE_GROUP = {KafkaError.GROUP_AUTHORIZATION_FAILED}
 class Copy:
     """One partition of the source, `place`, and its copy, the partition `log`, which this process leads.
 
-    `messages` were read, and are not committed: they and gaps lead up to offset `end`.
+    `messages` were read, and are not committed: they and gaps lead up to offset `end`. `last` is the last
+    record of the copy, if the source may still have it: it is read again there, as others may have replaced
+    it while no mirror ran.
     """
 
     place: Place
     log: Partition
     topic_id: str
     end: int
+    last: pa.RecordBatch | None = None
     messages: list[Message] = field(default_factory=list)
     bytes: int = 0
     since: float = 0.0
@@ -66,6 +73,26 @@ class Copy:
     def held(self) -> int:
         """The bytes that are in memory."""
         return self.bytes + self.committing_bytes
+
+    @property
+    def begin(self) -> int:
+        """The offset from where it is read."""
+        return self.end if self.last is None else _first_offset(self.last)
+
+    def without_last(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """What was read first, without the record that both sides have; with compaction the source may lack
+        it. Raises LogReplaced if it has another one there.
+        """
+        known, self.last = self.last, None
+        new = bisect_left(messages, self.end, key=_offset)
+        if known is not None and new and _offset(messages[0]) == _first_offset(known):
+            there = records_of(messages[:1])
+            if not there.equals(known):
+                raise LogReplaced(
+                    f"the source has another record at offset {_offset(messages[0])} than was copied: it "
+                    "lost records, and others took their offsets"
+                )
+        return messages[new:]
 
     def is_due(self, now: float) -> bool:
         """Whether something waits that is not to wait for more."""
@@ -95,6 +122,29 @@ class Copy:
         messages, self.messages = self.messages, []
         self.committing_bytes, self.bytes = self.bytes, 0
         self.committing = pool.submit(_commit, self.log, messages, self.committing_bytes, self.end)
+
+
+def last_record(log: Partition) -> pa.RecordBatch | None:
+    """The last record of a log, None where there is none, or its file cannot be read now."""
+    segments = log.snapshot.segments
+    if not segments or segments[-1].last_offset < log.log_start:
+        return None
+    try:
+        *_, last = log.read(log.plan_read(segments[-1].last_offset, 1))
+    except LakelogError as error:
+        _log.warning("the last record of %s is not compared with its source: %s", log.directory, error)
+        return None
+    return last.slice(last.num_rows - 1).select(RECORD_SCHEMA.names)
+
+
+def _first_offset(records: pa.RecordBatch) -> int:
+    return int(int64s(records.column(OFFSET))[0])
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset
 
 
 def _commit(log: Partition, messages: Sequence[Message], size: int, end: int) -> None:
@@ -138,7 +188,7 @@ class Copier:
         taken = [*copies]
         self._copies.update((copy.place, copy) for copy in taken)
         if taken:
-            self._consumer.incremental_assign([TopicPartition(*copy.place, copy.end) for copy in taken])
+            self._consumer.incremental_assign([TopicPartition(*copy.place, copy.begin) for copy in taken])
 
     def let_go(self, places: Iterable[Place], why: Exception | None = None) -> None:
         """Read these partitions no more, and forget what was not committed of them."""
@@ -192,9 +242,19 @@ class Copier:
             count = len([*run])
             copy = self._copies.get(place)
             if copy is not None:  # else it was let go, and this was on its way
-                self._held += copy.hold(messages[at : at + count], now)
-                self._waiting[copy] = None
+                self._hold_of(copy, messages[at : at + count], now)
             at += count
+
+    def _hold_of(self, copy: Copy, messages: Sequence[Message], now: float) -> None:
+        if copy.last is not None:
+            try:
+                messages = copy.without_last(messages)
+            except (LogReplaced, InvalidRecord) as error:
+                self.let_go([copy.place], error)
+                return
+        if messages:
+            self._held += copy.hold(messages, now)
+            self._waiting[copy] = None
 
     def _take_error(self, message: Message, now: float) -> None:
         error, place = message.error(), Place(message.topic() or "", message.partition() or 0)

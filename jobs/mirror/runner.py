@@ -5,6 +5,7 @@ import threading
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 from jobs.mirror.control import Control, Look
 from jobs.mirror.copier import Copier
@@ -89,21 +90,34 @@ def copy_mirror(
     Other processes that do so share its partitions. The file with the settings of the source is read again
     when the source refuses, or librdkafka refuses them. Returns, too, when the mirror is deleted.
     """
+    refused: tuple[str, bytes | None] | None = None
+    why = ""
     with closing(Sharing(cluster.store, cluster.clock, name)) as sharing:
         while not stopping.is_set():
             mirror = cluster.metadata_log.mirrors.get(name)
             if mirror is None:
                 return
-            try:
-                copying = _Copying(cluster, mirror, sharing, set_offsets)
-            except InvalidArgument as error:
-                _log.warning("the mirror %s copies nothing: %s", name, error)
-                sharing.report_trouble(str(error))
-                stopping.wait(look_s)
-                cluster.refresh()
-                continue
-            if copying.is_done(stopping, look_s):
-                return
+            asked = mirror.source, _content(mirror.config)
+            if asked != refused:  # librdkafka keeps something of each client that it refuses to make
+                try:
+                    copying = _Copying(cluster, mirror, sharing, set_offsets)
+                except InvalidArgument as error:
+                    refused, why = asked, str(error)
+                    _log.warning("the mirror %s copies nothing: %s", name, error)
+                else:
+                    if copying.is_done(stopping, look_s):
+                        return
+                    continue
+            sharing.report_trouble(why)
+            stopping.wait(look_s)
+            cluster.refresh()
+
+
+def _content(file: str) -> bytes | None:
+    try:
+        return Path(file).read_bytes() if file else b""
+    except OSError:
+        return None
 
 
 class _Copying:

@@ -134,7 +134,7 @@ class Source:
         self._config = self._told(config)
         self._why: KafkaError | None = None
         told = {name: value for name, value in self._config.items() if name != "group.id"}
-        settings = {**_CONNECTING, **told, **self._common(), "error_cb": self._hear}
+        settings = {**self._connecting(), **told, **self._common(), "error_cb": self._hear}
         self._admin = _made(AdminClient, settings, config)
         self._file = config
 
@@ -148,6 +148,10 @@ class Source:
         except InvalidArgument:
             return False
 
+    def _connecting(self) -> dict[str, Any]:
+        """_CONNECTING, unless the file says anything of that: it would have to fit."""
+        return {} if any(name.startswith("reconnect.") for name in self._config) else _CONNECTING
+
     def _common(self) -> dict[str, Any]:
         return {"bootstrap.servers": self.bootstrap, "client.id": "lakelog-mirror", "logger": _seldom}
 
@@ -158,7 +162,7 @@ class Source:
         """
         asked = {name.replace("_", "."): value for name, value in reading.items()}
         config = {
-            **_CONNECTING,
+            **self._connecting(),
             **_READING,
             **asked,
             **self._config,

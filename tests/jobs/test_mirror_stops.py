@@ -202,12 +202,17 @@ def test_a_paused_mirror_copies_nothing_and_cannot_be_promoted_before_its_end(
     equal(cluster, kafka, copied, 30)
 
 
-def test_a_source_that_lost_records_stops(kafka: Broker, cluster: Cluster, copied: str) -> None:
+def lose_all(kafka: Broker, topic: str) -> None:
+    """Let the source lose all records of a topic, which it keeps."""
     kafka.program.kill()
-    shutil.rmtree(Path(kafka.data, f"{copied}-0"))
+    shutil.rmtree(Path(kafka.data, f"{topic}-0"))
     kafka.program.start()
     kafka.await_ready()
-    wait_until(lambda: read_all(kafka.bootstrap, copied) == [], "the source is empty")
+    wait_until(lambda: read_all(kafka.bootstrap, topic) == [], "the source is empty")
+
+
+def test_a_source_that_lost_records_stops(kafka: Broker, cluster: Cluster, copied: str) -> None:
+    lose_all(kafka, copied)
     with running(cluster):
         assert f"{copied}-0 ends at offset 0, and the copy at 10" in stopped(cluster, copied)
         others_go_on(kafka, cluster, copied)
@@ -215,7 +220,7 @@ def test_a_source_that_lost_records_stops(kafka: Broker, cluster: Cluster, copie
 
 
 def test_the_file_with_the_settings_of_the_source_is_read_again_once_it_is_mended(
-    kafka: Broker, cluster: Cluster, copied: str, tmp_path: Path
+    kafka: Broker, cluster: Cluster, copied: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "source.properties"
     mirror_admin.change_mirror(cluster, NAME, lambda known: replace(known, config=str(file)))
@@ -223,12 +228,14 @@ def test_the_file_with_the_settings_of_the_source_is_read_again_once_it_is_mende
     with running(cluster):
         trouble(cluster, f"the file {file} of --config cannot be read")
         file.write_text("security.protocol=nonsense")
-        trouble(cluster, "librdkafka refuses the settings")
+        for _ in range(3):
+            trouble(cluster, "librdkafka refuses the settings", again=True)
         file.write_text("security.protocol=SSL\nreconnect.backoff.max.ms=200\n")
         trouble(cluster, "does not answer")
         file.write_text("security.protocol=PLAINTEXT")
         level(cluster, kafka, copied)
     equal(cluster, kafka, copied, 30)
+    assert caplog.text.count("copies nothing: librdkafka refuses the settings") == 1
 
 
 def test_a_mirror_that_was_noted_without_asking_its_source_learns_whose_copy_it_is(
@@ -244,3 +251,17 @@ def known_cluster(cluster: Cluster) -> str:
     """The id of the cluster that the mirror copies, as noted."""
     cluster.refresh()
     return cluster.metadata_log.mirrors[NAME].cluster_id
+
+
+def test_records_that_others_took_the_offsets_of_while_no_mirror_ran_are_noticed(
+    kafka: Broker, cluster: Cluster, copied: str
+) -> None:
+    """As an unclean election leaves it: the source is longer than the copy again."""
+    lose_all(kafka, copied)
+    produce(kafka.bootstrap, copied, NEW)
+    with running(cluster):
+        assert "another record at offset 9 than was copied" in stopped(cluster, copied)
+        others_go_on(kafka, cluster, copied)
+        mirror_admin.resume(cluster, NAME)
+        stopped(cluster, copied)
+    assert [each.value for each in here(cluster, copied)] == OLD

@@ -19,7 +19,7 @@ from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.admin.mirror_progress import places_of, progress
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord
-from log_tables.cluster.mirror_report import read_report
+from log_tables.cluster.mirror_report import MirrorReport, read_report
 from log_tables.record import header_pairs
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
@@ -120,15 +120,20 @@ def stopped(cluster: Cluster, topic: str) -> str:
     return _mirrored(cluster, topic).stopped
 
 
-def trouble(cluster: Cluster, said: str) -> None:
-    """Wait until the process that copies reports a trouble in which `said` is."""
+def trouble(cluster: Cluster, said: str, *, again: bool = False) -> None:
+    """Wait until a process that copies reports a trouble with `said` in it; with `again` in a new report."""
+    before = {report.number for report in _reports(cluster)} if again else set()
 
     def is_reported() -> bool:
-        processes = [info.path.rsplit("/", 1)[-1] for info in cluster.store.list(f"mirrors/{NAME}")]
-        reports = [read_report(cluster.store, NAME, process) for process in processes]
-        return any(said in report.trouble for report in reports if report is not None)
+        return any(said in each.trouble and each.number not in before for each in _reports(cluster))
 
     wait_until(is_reported, f"{said!r} is reported")
+
+
+def _reports(cluster: Cluster) -> list[MirrorReport]:
+    processes = [info.path.rsplit("/", 1)[-1] for info in cluster.store.list(f"mirrors/{NAME}")]
+    found = [read_report(cluster.store, NAME, process) for process in processes]
+    return [report for report in found if report is not None]
 
 
 def _mirrored(cluster: Cluster, topic: str) -> MirroredFrom:
