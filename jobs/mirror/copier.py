@@ -80,7 +80,7 @@ class Copy:
         return self.end if self.last is None else _first_offset(self.last)
 
     def without_last(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """What was read first, without the record that both sides have; with compaction the source may lack
+        """The messages that were read first, without the record that both sides have; with compaction the source may lack
         it. Raises LogReplaced if it has another one there.
         """
         known, self.last = self.last, None
