@@ -80,8 +80,8 @@ class Copy:
         return self.end if self.last is None else _first_offset(self.last)
 
     def without_last(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages that were read first, without the record that both sides have; with compaction the source may lack
-        it. Raises LogReplaced if it has another one there.
+        """The messages that were read first, without the record that both sides have; the source may have
+        compacted it away. Raises LogReplaced if it has another one there.
         """
         known, self.last = self.last, None
         new = bisect_left(messages, self.end, key=_offset)
