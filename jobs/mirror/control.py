@@ -49,6 +49,12 @@ _CLAIMERS = 8
 _CLEAN_S = 600.0
 """How often old files of a log are looked for."""
 
+_CREATED_MAX = 100
+"""So many topics are made at one look; the next one is at once, if there are more."""
+
+_AGAIN_S = 30.0
+"""How long a topic that cannot be made, or not be read, is left alone."""
+
 _SETTINGS_S, _SETTINGS_MAX = 30.0, 20
 """How often the settings of a topic are compared with its source's, and of how many at one look."""
 
@@ -62,10 +68,13 @@ class AnotherCluster(Retriable):
 
 @dataclass(frozen=True)
 class Look:
-    """A look: the partitions that are to be read on, and those that are begun."""
+    """A look: the partitions that are to be read on, and those that are begun; and whether there is more to
+    begin, so that the next look is due now.
+    """
 
     stay: frozenset[TopicPartition]
     begin: list[Copy]
+    more: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ class Control:
     def __init__(self, cluster: Cluster, name: str, source: Source, sharing: Sharing) -> None:
         self._cluster, self._name, self._source, self._sharing = cluster, name, source, sharing
         self._upkeep = Upkeep(cluster.clock)
-        self._refused: set[str] = set()
+        self._refused: dict[str, float] = {}
         self._missing: set[str] = set()
         self._compared: dict[str, float] = {}
 
@@ -162,7 +171,7 @@ class Control:
             return Look(frozenset(), [])
         self._check_cluster(mirror)
         there = self._source.topics()
-        self._create(mirror, there)
+        more = self._create(mirror, there)
         self._take_note(failed)
         stay: set[TopicPartition] = set()
         begin: list[tuple[TopicPartition, _Going, int]] = []
@@ -186,7 +195,7 @@ class Control:
             claimed = self._over_gaps(mirror, [*pool.map(lambda each: self._claim(*each), begin)])
             begun = [*pool.map(_begin, claimed)]
         self._sharing.report(ranges, positions)
-        return Look(frozenset(stay), begun)
+        return Look(frozenset(stay), begun, more)
 
     def _check_cluster(self, mirror: MirrorRecord) -> None:
         found = self._source.cluster_id()
@@ -202,32 +211,43 @@ class Control:
                 raise AnotherCluster(str(error)) from None
             change_mirror(self._cluster, self._name, lambda known: replace(known, cluster_id=found))
 
-    def _create(self, mirror: MirrorRecord, there: Mapping[str, int]) -> None:
-        """Make the topics of the source that are not here yet."""
-        names = [name for name in matching(mirror, there) if self._is_absent(name)]
-        ids = self._source.ids(names)
-        for name in names:
-            topic_id = ids[name]
+    def _create(self, mirror: MirrorRecord, there: Mapping[str, int]) -> bool:
+        """Make topics of the source that are not here yet: some at a look, so that these are copied soon.
+        Returns whether more are to be made.
+        """
+        wanted = [name for name in matching(mirror, there) if self._is_absent(name)]
+        names = [name for name in wanted if self._sharing.owns(TopicPartition(name, 0))]
+        some = names[:_CREATED_MAX]
+        ids, settings = self._source.ids(some), self._source.settings(some)
+        for name in some:
+            topic_id, found = ids[name], settings.get(name)
+            if isinstance(topic_id, UnknownAtSource) or found is None:
+                continue  # it has gone meanwhile
             try:
-                if isinstance(topic_id, str):
-                    settings = self._source.settings([name])[name]
-                    create_copy(self._cluster, self._name, name, topic_id, there[name], settings)
-                    _log.info("the topic %s is created, and copied from now on", name)
+                if isinstance(topic_id, AuthorizationFailed):
+                    raise topic_id
+                if isinstance(found, AuthorizationFailed):
+                    raise found
+                create_copy(self._cluster, self._name, name, topic_id, there[name], found)
+                _log.info("the topic %s is created, and copied from now on", name)
             except TopicExists:
                 continue  # the next look says whose it is
             except (InvalidRequest, AuthorizationFailed) as error:
                 self._refuse(name, str(error))
+        return len(names) > len(some)
 
     def _is_absent(self, name: str) -> bool:
         known = self._cluster.cached_topic(name)
         if known is not None and known.mirror != self._name:
             self._refuse(name, "there is such a topic here, which is no copy of this mirror")
-        return known is None and name not in self._refused
+        if known is not None:
+            return False
+        return self._cluster.clock.monotonic() >= self._refused.get(name, -_AGAIN_S) + _AGAIN_S
 
     def _refuse(self, name: str, why: str) -> None:
         if name not in self._refused:
-            self._refused.add(name)
             _log.warning("the topic %s is not copied: %s", name, why)
+        self._refused[name] = self._cluster.clock.monotonic()
 
     def _take_note(self, failed: Mapping[TopicPartition, Exception]) -> None:
         """Stop the topics of partitions that failed for good; others are taken again."""
@@ -285,6 +305,9 @@ class Control:
         chosen = [name for _, name in due[:_SETTINGS_MAX]]
         for name, settings in self._source.settings(chosen).items():
             self._compared[name] = now
+            if isinstance(settings, AuthorizationFailed):
+                _log.warning("the settings of the topic %s are not followed: %s", name, settings)
+                continue
             changes = changed_settings(self._cluster.topic(name).config, settings)
             if changes:
                 _log.info("the topic %s gets the settings of its source: %s", name, changes)

@@ -151,6 +151,7 @@ class _Copying:
                 copier.step()
                 if looking is None or not looking.done():
                     continue
+                due_s = timer() + look_s
                 try:
                     found, said = looking.result(), ""
                     if found is None:
@@ -158,6 +159,7 @@ class _Copying:
                         return True
                     copier.let_go({*copier.copies} - found.stay)
                     copier.take(each for each in found.begin if each.place not in copier.failed)
+                    due_s = timer() if found.more else due_s
                 except (Retriable, AccessDenied, OutcomeUnknown, MirroredTopic, TopicDeleted) as error:
                     if str(error) != said:
                         _log.warning("the mirror %s looks again soon: %s", self._mirror.name, error)
@@ -165,7 +167,7 @@ class _Copying:
                     if self._source.is_set_otherwise():
                         _log.info("the mirror %s reads %s again", self._mirror.name, self._mirror.config)
                         return False
-                looking, due_s = None, timer() + look_s
+                looking = None
             copier.drain()
             return True
 

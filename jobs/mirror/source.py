@@ -204,22 +204,32 @@ class Source:
                 found[name] = error
         return found
 
-    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The settings of topics, those of the broker where they have none of their own; without topics that
-        are not there.
+    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str] | AuthorizationFailed]:
+        """The settings of topics, those of the broker where they have none of their own; an error for those
+        whose settings this client may not see. Without topics that are not there.
         """
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         if not resources:
             return {}
-        found = {}
+        found: dict[str, dict[str, str] | AuthorizationFailed] = {}
         for resource, future in self._admin.describe_configs(resources, request_timeout=ASKED_S).items():
             try:
                 entries = self._asked(future.result)
             except UnknownAtSource:
                 continue
+            except AuthorizationFailed as error:
+                found[resource.name] = error
+                continue
             found[resource.name] = {
                 key: entry.value for key, entry in entries.items() if entry.value is not None
             }
+        return found
+
+    def settings_of(self, name: str) -> dict[str, str]:
+        """`settings` of one topic; none if it is not there. Raises AuthorizationFailed, too."""
+        found = self.settings([name]).get(name, {})
+        if isinstance(found, AuthorizationFailed):
+            raise found
         return found
 
     def acls(self) -> list[SourceAcl]:

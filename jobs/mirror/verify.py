@@ -249,7 +249,7 @@ class _Verifier:
             return damage
 
     def _compacts(self, topic: str) -> bool:
-        return "compact" in self._source.settings([topic]).get(topic, {}).get("cleanup.policy", "")
+        return "compact" in self._source.settings_of(topic).get("cleanup.policy", "")
 
     def _partition(self, pair: _Pair) -> Verdict:
         began, verdict = timer(), Verdict(*pair.place, pair.start, pair.end)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from jobs.mirror.promotion import NotAtItsEnd, promote
 from jobs.mirror.runner import copy_mirror
 from jobs.mirror.source import Source
+from log_tables.clock import ManualClock
 from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.admin.internal_log import records_of
 from log_tables.cluster.cluster import Cluster
@@ -179,6 +180,22 @@ def test_a_topic_that_may_not_be_read_any_more_stops_until_it_may(
         mirror_admin.resume(cluster, NAME)
         level(cluster, kafka, copied)
     equal(cluster, kafka, copied, 30)
+
+
+def test_a_topic_whose_settings_may_not_be_seen_any_more_is_copied_on_and_holds_up_no_other(
+    kafka: Broker, cluster: Cluster, copied: str, seed: int
+) -> None:
+    hidden = _rule(AclBinding, copied, AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)
+    rules = [hidden, _rule(AclBinding, copied, AclOperation.ALL, AclPermissionType.ALLOW)]
+    clock = ManualClock(seed=seed)
+    with running(Cluster.open(open_store(cluster.store.url), clock)):
+        others_go_on(kafka, cluster, copied)
+        for made in kafka.admin.create_acls(rules).values():
+            made.result(WAIT_S)
+        clock.advance(60_000)
+        kafka.create_topic(f"{copied}-new")
+        produce(kafka.bootstrap, copied, NEW)
+        level(cluster, kafka, copied, f"{copied}-new")
 
 
 def _rule(

@@ -54,7 +54,7 @@ def copied(
         note(cluster, kafka, f"^{topic}.*")
     (topic_id,) = source.ids([topic]).values()
     assert isinstance(topic_id, str)
-    made = create_copy(cluster, NAME, topic, topic_id, 1, source.settings([topic])[topic])
+    made = create_copy(cluster, NAME, topic, topic_id, 1, source.settings_of(topic))
     log = cluster.claim(made, 0, mirror=NAME)
     config: dict[str, Any] = {"isolation.level": "read_committed"}
     there = read_all(kafka.bootstrap, topic, **config)

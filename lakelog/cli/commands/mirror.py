@@ -22,7 +22,7 @@ from lakelog.cli.common import (
     source_of,
 )
 from log_tables.counts import counted
-from log_tables.errors import InvalidArgument
+from log_tables.errors import AuthorizationFailed, InvalidArgument
 
 if TYPE_CHECKING:
     from jobs.mirror.groups import GroupProgress, GroupSync
@@ -128,7 +128,11 @@ def _settings_of(brokers: "Source", topics: dict[str, int]) -> list[tuple[str, i
     from log_tables.cluster.admin.mirror_admin import copied_settings
 
     found = brokers.settings(topics)
-    return [(name, count, copied_settings(found.get(name, {}))) for name, count in topics.items()]
+    for refused in found.values():
+        if isinstance(refused, AuthorizationFailed):
+            raise refused
+    known = {name: each for name, each in found.items() if not isinstance(each, AuthorizationFailed)}
+    return [(name, count, copied_settings(known.get(name, {}))) for name, count in topics.items()]
 
 
 @app.command("list")

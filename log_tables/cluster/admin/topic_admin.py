@@ -70,8 +70,8 @@ def create_topic(
     topic_id = cluster.clock.unique_id()
 
     def record(known: TopicRecord | None) -> TopicRecord:
+        check_recent(cluster.clock, started, f"the creation of topic {name!r}")  # its files may be another's
         _check_absent(cluster, name)
-        check_recent(cluster.clock, started, f"the creation of topic {name!r}")
         if _last_incarnation(cluster, name) != before:
             raise TopicExists(f"topic {name!r} was created and deleted at the same time; create it again")
         deleted = {} if known is None else known.deleted
