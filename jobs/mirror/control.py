@@ -291,10 +291,20 @@ class Control:
             elif each.name in there:
                 if found and not known:
                     change_copy(self._cluster, self._name, each.name, partial(_with_id, found))
-                if there[each.name] > each.partitions:
-                    add_partitions(self._cluster, each.name, there[each.name], mirror=self._name)
+                if there[each.name] > each.partitions and not self._grow(each.name, there[each.name]):
+                    continue
                 yield _Going(self._cluster.topic(each.name), found)
         self._missing = missing
+
+    def _grow(self, name: str, partitions: int) -> bool:
+        """Give a topic as many partitions as its source has, or stop it; returns whether it has them."""
+        try:
+            add_partitions(self._cluster, name, partitions, mirror=self._name)
+        except InvalidArgument as error:
+            if self._cluster.topic(name).partition_count < partitions:
+                self._stop(name, str(error))
+                return False  # else another process was faster
+        return True
 
     def _follow_settings(self, names: Sequence[str]) -> None:
         """Give topics the settings that their sources have now: some at each look, the longest ago first."""
@@ -311,7 +321,10 @@ class Control:
             changes = changed_settings(self._cluster.topic(name).config, settings)
             if changes:
                 _log.info("the topic %s gets the settings of its source: %s", name, changes)
-                alter_topic(self._cluster, name, changes, mirror=self._name)
+                try:
+                    alter_topic(self._cluster, name, changes, mirror=self._name)
+                except InvalidRequest as error:
+                    _log.warning("the settings of the topic %s are not followed: %s", name, error)
 
     def _ranges(
         self, topics: Sequence[_Going], held: Collection[TopicPartition]

@@ -179,15 +179,16 @@ class GroupSync:
 
     def follow(self, ended: threading.Event, every_s: float = ROUND_S) -> None:
         """Go on with rounds until `ended` is set."""
+        before = ""
         while not ended.is_set():
             try:
                 self.round()
                 said = self.trouble
             except LakelogError as error:
                 said = self.trouble = str(error)
-            if said != self._said.get("", ""):
+            if said != before:
                 _log.warning("the mirror %s: %s", self._name, said or "offsets of groups are set again")
-                self._said[""] = said
+            before = said
             ended.wait(every_s)
 
     def _due(self, there: Mapping[str, bool]) -> list[str]:

@@ -1,6 +1,6 @@
 """How the copies of a mirror become topics of this root."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from log_tables.cluster.admin.mirror_admin import check_unstopped, chosen_copies, promote_copies
@@ -45,10 +45,20 @@ def promote(
     return [each.name for each in chosen] if prepares else promote_copies(cluster, name, chosen)
 
 
+def _check_partitions(copies: Collection[TopicRecord], there: Mapping[str, int]) -> None:
+    for each in copies:
+        if there.get(each.name, 0) > each.partitions:
+            raise NotAtItsEnd(
+                f"the source of {each.name} has {there[each.name]} partitions, and the copy {each.partitions}; "
+                "see that its `lakelog mirror run` runs, or add --now to promote without the rest"
+            )
+
+
 def _await_ends(
     cluster: Cluster, name: str, copies: Collection[TopicRecord], source: "Source", wait_s: float
 ) -> None:
     check_unstopped(copies)
+    _check_partitions(copies, source.topics())
     ends = source.ranges(places_of(copies))
     waited_s = 0.0
     while behind := [at for at in progress_of(cluster, copies, ends) if at.lag != 0]:

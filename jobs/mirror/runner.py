@@ -23,8 +23,9 @@ from log_tables.errors import (
     MirroredTopic,
     OutcomeUnknown,
     Retriable,
-    TopicDeleted,
+    UnknownTopic,
 )
+from log_tables.topic_partition import TopicPartition as Place
 
 _log = logging.getLogger(__name__)
 
@@ -108,9 +109,12 @@ def copy_mirror(
                     if copying.is_done(stopping, look_s):
                         return
                     continue
-            sharing.report_trouble(why)
+            try:
+                sharing.report_trouble(why)
+                cluster.refresh()
+            except Retriable as error:
+                _log.warning("the mirror %s looks again soon: %s", name, error)
             stopping.wait(look_s)
-            cluster.refresh()
 
 
 def _content(file: str) -> bytes | None:
@@ -142,6 +146,7 @@ class _Copying:
             following(self._groups, look_s),
         ):
             looking: Future[Look | None] | None = None
+            failed: dict[Place, Exception] = {}
             due_s, said = 0.0, ""
             while not stopping.is_set():
                 if looking is None and (copier.look_now or timer() >= due_s):
@@ -160,7 +165,8 @@ class _Copying:
                     copier.let_go({*copier.copies} - found.stay)
                     copier.take(each for each in found.begin if each.place not in copier.failed)
                     due_s = timer() if found.more else due_s
-                except (Retriable, AccessDenied, OutcomeUnknown, MirroredTopic, TopicDeleted) as error:
+                except (Retriable, AccessDenied, OutcomeUnknown, MirroredTopic, UnknownTopic) as error:
+                    copier.failed = {**failed, **copier.failed}  # nobody may have taken note
                     if str(error) != said:
                         _log.warning("the mirror %s looks again soon: %s", self._mirror.name, error)
                     said = str(error)

@@ -19,7 +19,7 @@ from jobs.mirror.control import AnotherCluster
 from jobs.mirror.source import NotNow, Source, UnknownAtSource
 from jobs.mirror.source_reader import SourceReader
 from log_tables.clock import timer
-from log_tables.cluster.admin.mirror_admin import copies_of, mirror_named
+from log_tables.cluster.admin.mirror_admin import chosen_copies, mirror_named
 from log_tables.cluster.admin.mirror_progress import SourceRange
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirrorRecord, TopicRecord
@@ -27,7 +27,6 @@ from log_tables.counts import counted
 from log_tables.errors import (
     AuthorizationFailed,
     Damaged,
-    InvalidArgument,
     InvalidRecord,
     LakelogError,
     OffsetOutOfRange,
@@ -38,7 +37,6 @@ from log_tables.limits import MIB
 from log_tables.partition.partition import Partition
 from log_tables.partition.read_plan import ReadPlan
 from log_tables.record import Record, batch_bytes, int64s, timestamp_text, to_records
-from log_tables.spelling import meant
 from log_tables.sql.record_digest import Digester, Digests, joined
 from log_tables.topic_partition import TopicPartition as Place
 
@@ -60,6 +58,7 @@ _OF_A_TOPIC = (AuthorizationFailed, Damaged, InvalidRecord, NotNow, TopicDeleted
 
 
 _NO_LEADER = "it has no leader at the source; verify it again"
+_NOT_HERE = "it is not here yet; see that the mirror's `lakelog mirror run` runs"
 
 Header = tuple[str, bytes | None]
 
@@ -154,17 +153,9 @@ def verify(
 
 
 def chosen(cluster: Cluster, name: str, topics: Collection[str]) -> list[TopicRecord]:
-    """The copies of the mirror `name` that have these names, or all. Raises InvalidArgument."""
+    """`chosen_copies`, as they are now."""
     cluster.refresh()
-    mirror_named(cluster, name)
-    copies = copies_of(cluster, name)
-    for topic in topics:
-        if topic not in {each.name for each in copies}:
-            hint = (
-                meant(topic, [each.name for each in copies]) or f"`lakelog mirror describe {name}` lists them"
-            )
-            raise InvalidArgument(f"the mirror {name} makes no topic {topic!r}; {hint}")
-    return [each for each in copies if not topics or each.name in topics]
+    return chosen_copies(cluster, name, topics)
 
 
 def ranges_of(start: int, end: int, width: int) -> list[tuple[int, int]]:
@@ -220,7 +211,7 @@ class _Verifier:
     def run(self, copies: Sequence[TopicRecord]) -> Iterator[Verdict]:
         """The verdicts of all partitions of `copies`, one after the other."""
         _check_cluster(mirror_named(self._cluster, self._name), self._source)
-        ids = self._source.ids([each.name for each in copies])
+        ids, there = self._source.ids([each.name for each in copies]), self._source.topics()
         for copy in copies:
             places = [Place(copy.name, number) for number in range(copy.partitions)]
             try:
@@ -239,6 +230,8 @@ class _Verifier:
                     yield self._partition(_Pair(copy, place, *found, compacts, ranges[place]))
                 else:
                     yield Verdict(*place, 0, 0, failed=_NO_LEADER)
+            for number in range(copy.partitions, there.get(copy.name, 0)):
+                yield Verdict(copy.name, number, 0, 0, failed=_NOT_HERE)
 
     def _position(self, place: Place) -> tuple[Partition, int] | LakelogError:
         """The log of a partition, and its high watermark; or the damage of its table."""

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
@@ -38,7 +39,7 @@ def reported(cluster: Cluster) -> list[int]:
 
 
 def test_offsets_wait_for_a_gateway_and_for_the_next(
-    kafka: Broker, cluster: Cluster, name: str, store_root: Path
+    kafka: Broker, cluster: Cluster, name: str, store_root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, group = source_of(kafka, cluster, name), f"{name}-g"
     commit(kafka, topic, {0: 2}, group)
@@ -60,6 +61,8 @@ def test_offsets_wait_for_a_gateway_and_for_the_next(
             wait_until(
                 lambda: committed(gateway.bootstrap, group) == {(topic, 0): (6, "")}, "the last one, too"
             )
+            wait_until(lambda: "offsets of groups are set again" in caplog.text, "that is said")
+    assert caplog.text.count("no gateway is listed on this root") == 1
     sound(cluster)
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from confluent_kafka.cimpl import NewPartitions
 
 from jobs.mirror.sharing import Sharing
 from log_tables.clock import ManualClock
@@ -173,7 +174,7 @@ def test_three_processes_copy_all_while_they_come_and_go(kafka: Broker, cluster:
 
     def shared(among: int) -> bool:
         counts = share().values()
-        return len(counts) == among and sum(counts) == 12 and min(counts) > 0
+        return len(counts) == among and sum(counts) == cluster.topic(name).partition_count and min(counts) > 0
 
     send(120)
     with running(opened[0]):
@@ -182,6 +183,10 @@ def test_three_processes_copy_all_while_they_come_and_go(kafka: Broker, cluster:
             wait_until(lambda: shared(3), "they share the partitions")
             send(240)
             level(cluster, kafka, name)
+            for count in range(13, 17):
+                kafka.admin.create_partitions([NewPartitions(name, count)])[name].result(WAIT_S)
+                wait_until(lambda count=count: cluster.topic(name).partition_count == count, "it grows")  # type: ignore[misc]
+            wait_until(lambda: shared(3), "they share those, too")
         send(120)
         level(cluster, kafka, name)
         wait_until(lambda: shared(1), "one copies all")

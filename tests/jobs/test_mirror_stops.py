@@ -9,11 +9,13 @@ from typing import TypeVar
 import pytest
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.cimpl import NewPartitions
 from msgspec.structs import replace
 
 from jobs.mirror.promotion import NotAtItsEnd, promote
 from jobs.mirror.runner import copy_mirror
 from jobs.mirror.source import Source
+from jobs.mirror.verify import verify
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.admin.internal_log import records_of
@@ -217,6 +219,20 @@ def test_a_paused_mirror_copies_nothing_and_cannot_be_promoted_before_its_end(
         mirror_admin.resume(cluster, NAME)
         level(cluster, kafka, copied)
     equal(cluster, kafka, copied, 30)
+
+
+def test_partitions_that_are_not_here_yet_are_not_forgotten(
+    kafka: Broker, cluster: Cluster, copied: str
+) -> None:
+    kafka.admin.create_partitions([NewPartitions(copied, 2)])[copied].result(WAIT_S)
+    source = Source(kafka.bootstrap)
+    wait_until(lambda: source.topics()[copied] == 2, "the source has two partitions")
+    with pytest.raises(NotAtItsEnd, match=f"the source of {copied} has 2 partitions, and the copy 1"):
+        promote(cluster, NAME, [copied], source, 0)
+    one, two = verify(cluster, NAME, source, [copied])
+    assert one.is_equal
+    assert (two.partition, two.is_equal) == (1, False)
+    assert "it is not here yet" in two.failed
 
 
 def lose_all(kafka: Broker, topic: str) -> None:

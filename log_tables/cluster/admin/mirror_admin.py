@@ -35,7 +35,7 @@ COPIED_SETTINGS = (
     "retention.bytes",
     "retention.ms",
 )
-"""The settings of a topic that its copy gets when it is created."""
+"""The settings of a topic that its copy has, too."""
 
 
 def mirror_named(cluster: Cluster, name: str) -> MirrorRecord:
