@@ -50,7 +50,8 @@ def _check_partitions(copies: Collection[TopicRecord], there: Mapping[str, int])
         if there.get(each.name, 0) > each.partitions:
             raise NotAtItsEnd(
                 f"the source of {each.name} has {there[each.name]} partitions, and the copy "
-                f"{each.partitions}; see that the mirror runs and repeat this, or add --now to promote without the rest"
+                f"{each.partitions}; see that the mirror runs and repeat this, or add --now to promote "
+                "without the rest"
             )
 
 
