@@ -1,16 +1,17 @@
 """The partitions that a mirror has to copy, as source and metadata log say, and what stops a topic."""
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 from msgspec.structs import replace
 
 from jobs.mirror.columns import NO_RECORDS
 from jobs.mirror.copier import Copy, LogReplaced, last_record
+from jobs.mirror.same_source import AnotherCluster, check_same_cluster, check_same_topic
 from jobs.mirror.sharing import Sharing
 from jobs.mirror.source import Source, UnknownAtSource
 from log_tables.clock import Clock
@@ -32,18 +33,23 @@ from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord, TopicRec
 from log_tables.cluster.topic import Topic
 from log_tables.errors import (
     AuthorizationFailed,
+    Conflict,
     InvalidArgument,
     InvalidRecord,
     InvalidRequest,
     LakelogError,
     NotLeader,
+    OutcomeUnknown,
     Retriable,
     TopicExists,
+    UnknownTopic,
 )
 from log_tables.partition.partition import Partition
 from log_tables.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
+_Given = TypeVarTuple("_Given")
+_Result = TypeVar("_Result")
 
 _CLAIMERS = 8
 _CLEAN_S = 600.0
@@ -60,10 +66,6 @@ _SETTINGS_S, _SETTINGS_MAX = 30.0, 20
 
 _STOPPING = (AuthorizationFailed, InvalidRecord, LogReplaced)
 """Failures of a partition that stop its topic."""
-
-
-class AnotherCluster(Retriable):
-    """At the address of the source is another cluster than the one that is copied."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ class Control:
         failed: Mapping[TopicPartition, Exception],
     ) -> Look:
         if mirror.paused:
+            self._take_note(failed)
             self._sharing.report({}, {})
             return Look(frozenset(), [])
         self._check_cluster(mirror)
@@ -187,23 +190,20 @@ class Control:
             begin += [(place, each, at.start) for place, (_, _, at) in found.items() if place not in held]
             for place, (log, before, at) in found.items():
                 if log.log_start < at.start <= before:
-                    log.truncate(at.start)
+                    _alone(place, log.truncate, at.start)
                 if log.leading:
                     self._upkeep.look_after(log)
                 ranges[place], positions[place] = at, log.high_watermark
         with ThreadPoolExecutor(_CLAIMERS, thread_name_prefix="claim") as pool:
-            claimed = self._over_gaps(mirror, [*pool.map(lambda each: self._claim(*each), begin)])
-            begun = [*pool.map(_begin, claimed)]
+            claims = pool.map(lambda each: _alone(each[0], self._claim, *each), begin)
+            claimed = self._over_gaps(mirror, [each for each in claims if each is not None])
+            copies = pool.map(lambda each: _alone(each.place, _begin, each), claimed)
+            begun = [each for each in copies if each is not None]
         self._sharing.report(ranges, positions)
         return Look(frozenset(stay), begun, more)
 
     def _check_cluster(self, mirror: MirrorRecord) -> None:
-        found = self._source.cluster_id()
-        if mirror.cluster_id and found and found != mirror.cluster_id:
-            raise AnotherCluster(
-                f"at {mirror.source} is the cluster {found}, and the mirror {mirror.name} copies "
-                f"{mirror.cluster_id}; nothing is copied until that answers there"
-            )
+        found = check_same_cluster(mirror, self._source)
         if found and not mirror.cluster_id:
             try:
                 check_other(self._cluster, mirror.source, found)
@@ -278,18 +278,18 @@ class Control:
         copies = self._unstopped()
         ids, missing = self._source.ids([each.name for each in copies]), set[str]()
         for each in copies:
-            found, known = ids[each.name], _mirrored(each).topic_id
-            if isinstance(found, UnknownAtSource):
+            if isinstance(ids[each.name], UnknownAtSource):
                 missing.add(each.name)
                 if each.name in self._missing:  # a broker that has just started may not know it yet
                     self._stop(each.name, "the source has no such topic any more")
-            elif isinstance(found, AuthorizationFailed):
-                self._stop(each.name, str(found))
-            elif known and found != known:
-                said = f"the source has deleted and re-created it (id {known}, now {found or 'none'})"
-                self._stop(each.name, said)
-            elif each.name in there:
-                if found and not known:
+                continue
+            try:
+                found = check_same_topic(each, ids[each.name])
+            except (AuthorizationFailed, UnknownAtSource) as error:
+                self._stop(each.name, str(error))
+                continue
+            if each.name in there:
+                if found and not _mirrored(each).topic_id:
                     change_copy(self._cluster, self._name, each.name, partial(_with_id, found))
                 if there[each.name] > each.partitions and not self._grow(each.name, there[each.name]):
                     continue
@@ -382,6 +382,19 @@ def _begin(claimed: _Claimed) -> Copy:
         log.truncate(start)
     last = last_record(log)
     return Copy(place, log, of.topic_id, log.high_watermark, last)
+
+
+def _alone(
+    place: TopicPartition, act: Callable[[Unpack[_Given]], _Result], *given: *_Given
+) -> _Result | None:
+    """Act on one partition; None where that fails now, so that it holds up no other. The next look tries it
+    again.
+    """
+    try:
+        return act(*given)
+    except (Retriable, Conflict, OutcomeUnknown, UnknownTopic) as error:
+        _log.warning("%s is not copied now: %s", place, error)
+        return None
 
 
 def _mirrored(copy: TopicRecord) -> MirroredFrom:

@@ -167,6 +167,7 @@ class GroupSync:
         self._cluster.refresh()
         mirror = self._cluster.metadata_log.mirrors.get(self._name)
         if mirror is None or mirror.paused or not mirror.groups:
+            self._behind, self.behind, self.trouble = {}, 0, ""
             return
         there = {name: has for name, has in self.groups(whole=False).items() if self._owns(name)}
         for known in (self._asked_s, self._states, self._last, self._behind, self._said):

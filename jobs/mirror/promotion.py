@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from log_tables.cluster.admin.mirror_admin import check_unstopped, chosen_copies, promote_copies
+from log_tables.cluster.admin.mirror_admin import check_unstopped, chosen_copies, mirror_named, promote_copies
 from log_tables.cluster.admin.mirror_progress import places_of, progress_of
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import TopicRecord
@@ -58,9 +58,21 @@ def _check_partitions(copies: Collection[TopicRecord], there: Mapping[str, int])
 def _await_ends(
     cluster: Cluster, name: str, copies: Collection[TopicRecord], source: "Source", wait_s: float
 ) -> None:
+    from jobs.mirror.same_source import check_same_cluster, check_same_topic
+
     check_unstopped(copies)
+    check_same_cluster(mirror_named(cluster, name), source)
+    ids = source.ids([each.name for each in copies])
+    for each in copies:
+        check_same_topic(each, ids[each.name])
     _check_partitions(copies, source.topics())
     ends = source.ranges(places_of(copies))
+    for at in progress_of(cluster, copies, ends):
+        if at.source is not None and at.source.end < at.position:
+            raise NotAtItsEnd(
+                f"the copy of {at.topic}-{at.partition} is at offset {at.position}, and its source ends at "
+                f"{at.source.end}: the source lost records; add --now to keep what was copied"
+            )
     waited_s = 0.0
     while behind := [at for at in progress_of(cluster, copies, ends) if at.lag != 0]:
         if waited_s >= wait_s:

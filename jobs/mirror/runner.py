@@ -49,6 +49,17 @@ class Runner:
         A mirror that cannot be copied now is tried again. A failure that nobody expects ends all, and is
         raised.
         """
+        try:
+            self._start_threads(stopping)
+        finally:
+            stopping.set()
+            for thread in self._threads.values():
+                thread.join()
+        for failure in self._errors:
+            raise failure
+
+    def _start_threads(self, stopping: threading.Event) -> None:
+        """A thread for each mirror, also for later ones, until `stopping` is set or those named are gone."""
         while not stopping.is_set():
             try:
                 self._cluster.refresh()
@@ -62,12 +73,8 @@ class Runner:
                     )
                     self._threads[name].start()
             if self._names and not known.keys() & {*self._names}:
-                break
+                return
             stopping.wait(REPORT_S)
-        for thread in self._threads.values():
-            thread.join()
-        for failure in self._errors:
-            raise failure
 
     def _mirror(self, name: str, stopping: threading.Event) -> None:
         try:

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.mirror.control import AnotherCluster
+from jobs.mirror.same_source import check_same_cluster, check_same_topic
 from jobs.mirror.source import NotNow, Source, UnknownAtSource
 from jobs.mirror.source_reader import SourceReader
 from log_tables.clock import timer
 from log_tables.cluster.admin.mirror_admin import chosen_copies, mirror_named
 from log_tables.cluster.admin.mirror_progress import SourceRange
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.metadata_log import MirrorRecord, TopicRecord
+from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.counts import counted
 from log_tables.errors import (
     AuthorizationFailed,
@@ -210,12 +210,12 @@ class _Verifier:
 
     def run(self, copies: Sequence[TopicRecord]) -> Iterator[Verdict]:
         """The verdicts of all partitions of `copies`, one after the other."""
-        _check_cluster(mirror_named(self._cluster, self._name), self._source)
+        check_same_cluster(mirror_named(self._cluster, self._name), self._source)
         ids, there = self._source.ids([each.name for each in copies]), self._source.topics()
         for copy in copies:
             places = [Place(copy.name, number) for number in range(copy.partitions)]
             try:
-                _check_id(copy, ids[copy.name])
+                check_same_topic(copy, ids[copy.name])
                 compacts = self._compacts(copy.name)
                 logs = {place: self._position(place) for place in places}
                 ranges = self._source.ranges(places)
@@ -289,7 +289,7 @@ class _Verifier:
             verdict.ranges[number] = again[0].verdict
             at = again[0].differs_at
             if at is not None:
-                _check_id(pair.copy, self._source.ids([pair.copy.name])[pair.copy.name])
+                check_same_topic(pair.copy, self._source.ids([pair.copy.name])[pair.copy.name])
                 verdict.difference = self._difference(pair, at)
                 return
 
@@ -359,26 +359,6 @@ class _Verifier:
         if here.value != there.value:
             return Difference(at, VALUE, *_apart(here.value, there.value))
         return Difference(at, HEADERS, *_headers_apart(here.headers, there.headers))
-
-
-def _check_cluster(mirror: MirrorRecord, source: Source) -> None:
-    found = source.cluster_id()
-    if mirror.cluster_id and found and found != mirror.cluster_id:
-        raise AnotherCluster(
-            f"at {mirror.source} is the cluster {found}, and the mirror {mirror.name} copies "
-            f"{mirror.cluster_id}; verify when that answers there"
-        )
-
-
-def _check_id(copy: TopicRecord, found: str | LakelogError) -> None:
-    if isinstance(found, LakelogError):
-        raise found
-    known = copy.mirrored.topic_id if copy.mirrored else ""
-    if known and found != known:
-        raise UnknownAtSource(
-            f"the source has deleted and re-created it (id {known}, now {found or 'none'}); what is here is "
-            "of the one that is gone"
-        )
 
 
 def _drawn(seed: str, start: int) -> bytes:

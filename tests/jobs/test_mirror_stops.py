@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from jobs.mirror.promotion import NotAtItsEnd, promote
 from jobs.mirror.runner import copy_mirror
-from jobs.mirror.source import Source
+from jobs.mirror.same_source import AnotherCluster
+from jobs.mirror.source import Source, UnknownAtSource
 from jobs.mirror.verify import verify
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin import mirror_admin
@@ -298,3 +299,22 @@ def test_records_that_others_took_the_offsets_of_while_no_mirror_ran_are_noticed
         mirror_admin.resume(cluster, NAME)
         stopped(cluster, copied)
     assert [each.value for each in here(cluster, copied)] == OLD
+
+
+def test_a_source_that_was_made_anew_or_lost_records_is_not_promoted_even_if_nobody_has_looked(
+    kafka: Broker, cluster: Cluster, copied: str
+) -> None:
+    source = Source(kafka.bootstrap)
+    kafka.delete_topic(copied)
+    with pytest.raises(UnknownAtSource):
+        promote(cluster, NAME, [copied], source, 0.2)
+    kafka.create_topic(copied)
+    with pytest.raises(UnknownAtSource, match=f"deleted and re-created the topic {copied}"):
+        promote(cluster, NAME, [copied], source, 0.2)
+    mirror_admin.change_copy(cluster, NAME, copied, lambda known: replace(known, topic_id=""))
+    with pytest.raises(NotAtItsEnd, match=f"{copied}-0 is at offset 10, and its source ends at 0: .* lost"):
+        promote(cluster, NAME, [copied], source, 0.2)
+    mirror_admin.change_mirror(cluster, NAME, lambda known: replace(known, cluster_id="another"))
+    with pytest.raises(AnotherCluster, match="the mirror copy copies another"):
+        promote(cluster, NAME, [copied], source, 0.2)
+    assert promote(cluster, NAME, [copied], None, 0.2) == [copied]

@@ -331,7 +331,7 @@ def test_a_topic_that_is_gone_or_re_created_is_not_verified_and_others_are(
         kafka.delete_topic(topic)
     kafka.create_topic(topics[0])
     again, gone, there = checked(cluster, kafka)
-    assert "deleted and re-created it" in again.failed
+    assert "deleted and re-created the topic" in again.failed
     assert "says: " in gone.failed
     assert not again.is_equal
     assert (there.is_equal, there.records) == (True, 1)
