@@ -26,7 +26,14 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from log_tables.clock import timer
 from log_tables.cluster.admin.mirror_progress import SourceRange
-from log_tables.errors import AuthorizationFailed, InvalidArgument, LakelogError, NotFound, Unreachable
+from log_tables.errors import (
+    AuthorizationFailed,
+    Conflict,
+    InvalidArgument,
+    LakelogError,
+    NotFound,
+    Unreachable,
+)
 from log_tables.limits import MIB
 from log_tables.topic_partition import TopicPartition as Place
 
@@ -85,7 +92,7 @@ INTERNAL = "__"
 """How the names of Kafka's own topics begin."""
 
 
-class UnknownAtSource(LakelogError):
+class UnknownAtSource(Conflict):
     """The source has no such topic, partition or group."""
 
 
