@@ -25,7 +25,9 @@ from log_tables.record import (
     with_offsets,
 )
 
-NO_RECORDS = pa.RecordBatch.from_pylist([], RECORD_SCHEMA)
+NO_RECORDS = pa.RecordBatch.from_arrays(
+    [pa.nulls(0, field.type) for field in RECORD_SCHEMA], schema=RECORD_SCHEMA
+)
 
 _OVERHEAD = 64
 """What a record costs beside its key and value, in bytes, about."""

@@ -85,7 +85,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "mirror verify": (
         "lakelog mirror verify shop",
         "lakelog mirror verify shop --topic orders --sample 10",
-        'lakelog sql "$(lakelog mirror verify shop --topic orders --sql lakelog)"',
+        "lakelog mirror verify shop --topic orders --sql lakelog",
     ),
     "mirror groups": (
         "lakelog mirror groups shop",

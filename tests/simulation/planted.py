@@ -181,8 +181,8 @@ FAULTS: tuple[Planted, ...] = (
         "        except (OutcomeUnknown, StoreUnavailable):\n"
         "            certain = False\n",
         "is next; send the batches in order",
-        8,
-        1_983,
+        63,
+        3_032,
         "bucket",
     ),
     Planted(
@@ -194,8 +194,8 @@ FAULTS: tuple[Planted, ...] = (
         '            raise StoreUnavailable("the store does not answer")\n'
         "        if clock.monotonic() >= deadline:\n            raise OutcomeUnknown(\n",
         "a write that failed is there",
-        152,
-        4_297,
+        14,
+        5_174,
         "bucket",
     ),
     Planted(

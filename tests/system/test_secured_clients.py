@@ -352,6 +352,7 @@ def test_topic_describe_says_that_settings_need_a_right(world: World) -> None:
 
 def test_no_page_of_the_console_fails(world: World, tmp_path: Path) -> None:
     named = {"topic": NAME, "partition": 0, "group": NAME, "run": "r", "version": "0", "name": "page.js"}
+    named["mirror"] = "none"
     shown = pages(create_app(open_gateway(Settings(data=str(tmp_path)), "http://test")))
     make_group(world)
     for given in WHOLE:

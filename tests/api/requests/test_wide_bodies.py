@@ -209,6 +209,7 @@ def test_the_widest_bodies_hold_nobody_up(scene: Scene) -> None:
 def pages() -> Iterator[Wide]:
     """Each page of the console, with each of its fields as long as a head may be."""
     filled = {"topic": "wide", "partition": "0", "group": "g", "run": "r", "name": "x", "version": "v"}
+    filled["mirror"] = "m"
     for router in CONSOLE:
         for route in router.routes:
             if not isinstance(route, StrictRoute) or "GET" not in (route.methods or ()):

@@ -39,6 +39,9 @@ NOT_ASKED = {
     ("context set", "data"): "as above",
     ("doctor", "url"): "what is wrong there is a finding",
     ("doctor", "data"): "as above",
+    ("mirror groups", "url"): "the gateway is asked after the root and the source",
+    ("mirror promote", "url"): "as above",
+    ("mirror run", "url"): "as above",
 }
 """Options of commands that are left out, and why."""
 
