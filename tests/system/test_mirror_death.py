@@ -4,9 +4,9 @@ producers and readers: the copy is equal, and nobody has read anything else.
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -31,24 +31,33 @@ class Load:
     def __init__(self, kafka: Broker) -> None:
         self._kafka, self._stopping, self.sent = kafka, threading.Event(), 0
 
-    def _run(self) -> None:
+    def _producer(self, **config: Any) -> Producer:
         own = {"bootstrap.servers": self._kafka.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
-        plain = Producer({**own, "enable.idempotence": True})
-        transactional = Producer({**own, "transactional.id": "load"})
-        transactional.init_transactions(WAIT_S)
+        return Producer({**own, **config})
+
+    def _transactional(self) -> Producer:
+        producer = self._producer(**{"transactional.id": "load"})
+        producer.init_transactions(WAIT_S)
+        return producer
+
+    def _run(self) -> None:
+        plain, transactional = self._producer(**{"enable.idempotence": True}), self._transactional()
         while not self._stopping.is_set():
-            with self._in_transaction(transactional):
-                for number in range(self.sent, self.sent + EACH):
-                    for producer, topic in ((plain, "plain"), (transactional, "transactional")):
-                        producer.produce(topic, b"%d" % number, b"%d" % (number % 50))
+            numbers = range(self.sent, self.sent + EACH)
+            for number in numbers:
+                plain.produce("plain", b"%d" % number, b"%d" % (number % 50))
+            try:
+                self._transact(transactional, numbers)
+            except KafkaException:  # the broker was killed amid its end, and the producer is done for
+                transactional = self._transactional()
             plain.poll(0)
             self.sent += EACH
         assert plain.flush(WAIT_S) == 0
 
-    @contextmanager
-    def _in_transaction(self, producer: Producer) -> Iterator[None]:
+    def _transact(self, producer: Producer, numbers: range) -> None:
         producer.begin_transaction()
-        yield
+        for number in numbers:
+            producer.produce("transactional", b"%d" % number, b"%d" % (number % 50))
         try:
             if self.sent % (3 * EACH) == 0:
                 producer.abort_transaction(WAIT_S)
