@@ -10,6 +10,7 @@ from contextlib import suppress
 import msgspec
 import pyarrow as pa
 
+from log_tables.cluster.admin.internal_log import records_of
 from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.audit_record import AuditRecord, encode, row_of
 from log_tables.cluster.cluster import Cluster
@@ -91,17 +92,8 @@ def audit_batches(cluster: Cluster) -> Iterator[pa.RecordBatch]:
 
     Raises CorruptLog, CorruptSegment, StoreUnavailable.
     """
-    topic = cluster.cached_topic(AUDIT)
-    if topic is None:
-        return
-    partition = topic.partition(0)
-    partition.refresh()
-    at = partition.log_start
-    while at < partition.high_watermark:
-        plan = partition.plan_read(at, BATCH_MAX_BYTES)
-        for batch in partition.read(plan):
-            yield pa.RecordBatch.from_pylist([_row(record) for record in to_records(batch)], AUDIT_SCHEMA)
-        at = plan.end
+    for records in records_of(cluster, AUDIT):
+        yield pa.RecordBatch.from_pylist([_row(record) for record in records], AUDIT_SCHEMA)
 
 
 def events_before(cluster: Cluster, end: int | None, most: int) -> tuple[list[dict[str, object]], int | None]:
