@@ -255,13 +255,16 @@ def check_unstopped(copies: Collection[TopicRecord]) -> None:
 
 
 def promote_copies(cluster: Cluster, name: str, copies: Collection[TopicRecord]) -> list[str]:
-    """Make `copies` of the mirror `name` topics of this root, which are copied no more; returns their names.
+    """Make `copies` of the mirror `name` topics of this root, which are copied no more. Returns the
+    names of those that it was the first to make so.
 
     Claims their partitions for no gateway: `cluster` is one of its own.
     """
+    promoted = []
     for each in copies:
         if change_copy(cluster, name, each.name, lambda _: None):
+            promoted.append(each.name)
             topic_here = cluster.topic(each.name)
             for number in range(topic_here.partition_count):
                 cluster.claim(topic_here, number)  # it ends the copy, wherever that runs
-    return [each.name for each in copies]
+    return promoted
