@@ -67,6 +67,9 @@ is adopted with the id of its cluster."""
 UNFINISHED_COPY = "lakelog-copy"
 """The object at the top of an unfinished copy of a root. It holds the URL of the original."""
 
+STANDBY = "lakelog-standby"
+"""The object at the top of a root that follows another one."""
+
 HOME_ANCHOR = "home/anchor"
 HOME = "home/identity"
 """An object, and its identity in the store when the root was last known to be whole. A copy of the anchor has

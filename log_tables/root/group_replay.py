@@ -60,10 +60,15 @@ class GroupReplay:
         Raises CorruptLog, CorruptSegment, StoreUnavailable.
         """
         for record in records(store, directory, snapshot, self._next.get(directory, 0)):
-            self._take(*decode(record, directory))
+            self.take(*decode(record, directory))
         self._next[directory] = snapshot.high_watermark
 
-    def _take(self, key: object, value: object) -> None:
+    def waiting(self, key: OffsetKey) -> dict[str, int]:
+        """By transactional id, its transaction for whose end an offset waits that would be committed here."""
+        return self._waiting.get(key, {})
+
+    def take(self, key: object, value: object) -> None:
+        """Take the next record, decoded."""
         match key, value:
             case OffsetKey(), OffsetValue():
                 self.offsets[key] = value

@@ -348,12 +348,28 @@ def row_groups(store: Store, table: str, segment: Segment) -> list[RowGroup]:
 def check(data: Data, table: str, segment: Segment) -> None:
     """Raise CorruptSegment unless `data` are the bytes of the file of `segment`, and can be read."""
     if segment.digest and file_digest(data) != segment.digest:
-        raise CorruptSegment(
-            f"segment {table}/{segment.path} has the digest {file_digest(data).hex()}, and the log says "
-            f"{segment.digest.hex()}: its content was changed; restore it from a backup"
-        )
+        raise _changed(data, table, segment)
     for _ in read_bytes(data, table, segment):
         pass
+
+
+def check_file(data: Data, table: str, segment: Segment) -> None:
+    """Raise CorruptSegment unless `data` are the bytes of the file of `segment`: by size and digest, or, of a
+    file whose log says no digest, by reading it.
+    """
+    if len(data) != segment.size:
+        raise _not_as_logged(f"{table}/{segment.path}", segment)
+    if not segment.digest:
+        check(data, table, segment)
+    elif file_digest(data) != segment.digest:
+        raise _changed(data, table, segment)
+
+
+def _changed(data: Data, table: str, segment: Segment) -> CorruptSegment:
+    return CorruptSegment(
+        f"segment {table}/{segment.path} has the digest {file_digest(data).hex()}, and the log says "
+        f"{segment.digest.hex()}: its content was changed; restore it from a backup"
+    )
 
 
 def read_bytes(data: Data, table: str, segment: Segment) -> Iterator[pa.RecordBatch]:

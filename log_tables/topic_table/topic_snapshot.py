@@ -22,7 +22,7 @@ PROTOCOL = Protocol(1, 7, writerFeatures=("invariants", FEATURE))
 Columns that are never null need `invariants`."""
 
 _PATH = re.compile(rf"{PARTITION}=(0|[1-9][0-9]{{0,8}})/([^/]+)")
-_NOTED = re.compile(r"lakelog\.fold\.\d+\.(version|target)")
+_NOTED = re.compile(r"lakelog\.fold\.(?P<partition>\d+)\.(version|target)")
 _SHOWN_CHARS = 200
 
 
@@ -39,6 +39,12 @@ def target_txn(partition: int) -> str:
 def is_noted_txn(app_id: str) -> bool:
     """Whether `app_id` is that of a `noted_txn` or a `target_txn`: -1 is nothing."""
     return _NOTED.fullmatch(app_id) is not None
+
+
+def noted_partition(app_id: str) -> int | None:
+    """The partition of a `noted_txn` or a `target_txn`; None for any other."""
+    match = _NOTED.fullmatch(app_id)
+    return int(match["partition"]) if match else None
 
 
 def end_txn(partition: int) -> str:

@@ -1,0 +1,133 @@
+"""What a commit rests on: what another table must have before a reader may see the commit.
+
+A root is written to in an order: the records are there before a group has consumed them, a transaction is
+decided before its records are in their partitions, a table is made before a topic is named. The tables of a
+standby come over one by one. If no commit is seen before what it rests on, the standby is at every moment a
+root that the original could have been (Chandy and Lamport, "Distributed snapshots", 1985).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from log_tables.cluster.group_log import (
+    Intent,
+    IntentKey,
+    OffsetKey,
+    OffsetValue,
+    ProducerKey,
+    ProducerValue,
+    TransactionsValue,
+    decode,
+)
+from log_tables.layout import TXN_DELETED, partition_directory
+from log_tables.limits import PRODUCER_EPOCH_MAX
+from log_tables.record import Record
+from log_tables.root.group_replay import GroupReplay, applied
+from log_tables.table.commit import Commit, Txn
+from log_tables.topic_table.topic_snapshot import noted_partition
+
+
+class Version(NamedTuple):
+    """A table has this version."""
+
+    directory: str
+    version: int
+
+
+class Records(NamedTuple):
+    """The records of a table go up to this offset."""
+
+    directory: str
+    end: int
+
+
+class Decided(NamedTuple):
+    """The tables of groups have this transaction of a group's producer."""
+
+    producer: int
+    epoch: int
+
+
+class Ended(NamedTuple):
+    """The tables of groups have the end of this transaction of a transactional id."""
+
+    name: str
+    number: int
+
+
+class Metadata(NamedTuple):
+    """The metadata log is as new as it was when the commit was seen."""
+
+
+Cause = Version | Records | Decided | Ended | Metadata
+
+
+@dataclass(slots=True)
+class GroupFacts:
+    """What a commit of a table of groups says that others rest on, and the staged files that it names."""
+
+    epochs: dict[int, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    intents: dict[IntentKey, Intent | None] = field(default_factory=dict)
+
+    def staged(self) -> set[str]:
+        """The staged files for which its transactions wait."""
+        return {file.path for each in self.intents.values() if each is not None for file in each.staged}
+
+
+def group_causes(
+    rows: Iterable[Record], directory: str, groups: GroupReplay, places: Mapping[tuple[str, str, int], str]
+) -> tuple[list[Cause], GroupFacts]:
+    """What new `rows` of the table of groups at `directory` rest on and say. `groups` is all that is known of
+    groups, and takes them. `places` has the tables of topics by name, id and partition.
+
+    Raises CorruptLog.
+    """
+    ends: dict[str, int] = {}
+    waited: dict[str, int] = {}
+    facts = GroupFacts()
+    for row in rows:
+        key, value = decode(row, directory)
+        match key, value:
+            case OffsetKey(), OffsetValue():
+                at = places.get((key.topic, value.topic_id, key.partition))
+                if at is not None:
+                    ends[at] = max(value.offset, ends.get(at, 0))
+                for name, number in groups.waiting(key).items():
+                    waited[name] = max(number, waited.get(name, 0))
+            case ProducerKey(), ProducerValue():
+                facts.ended[key.id] = value.number
+            case IntentKey(), Intent():
+                facts.intents[key] = value
+                _reached(facts, value.producer_id, value.epoch)
+            case IntentKey(), None:
+                facts.intents[key] = None
+            case _, TransactionsValue():
+                _reached(facts, value.producer_id, value.number % (PRODUCER_EPOCH_MAX + 1))
+        groups.take(key, value)
+    causes: list[Cause] = [Records(at, end) for at, end in ends.items()]
+    causes += [Ended(*each) for each in waited.items()]
+    return causes, facts
+
+
+def _reached(facts: GroupFacts, producer_id: int, epoch: int) -> None:
+    facts.epochs[producer_id] = max(epoch, facts.epochs.get(producer_id, -1))
+
+
+def data_causes(commit: Commit, version: int) -> Iterator[Cause]:
+    """What a commit of a partition's table rests on. A change of properties, and the end of a log, come after
+    their record in the metadata log.
+    """
+    yield from (Decided(*each) for each in applied(commit.txns))
+    ends = any(txn.app_id == TXN_DELETED for txn in commit.txns)
+    if version > 0 and (ends or commit.metadata is not None):
+        yield Metadata()
+
+
+def fold_causes(txns: Sequence[Txn], directory: str) -> Iterator[Cause]:
+    """What a commit of the table over the topic at `directory` rests on: its files are the partitions'."""
+    for txn in txns:
+        partition = noted_partition(txn.app_id)
+        if partition is not None and txn.version >= 0:
+            yield Version(partition_directory(directory, partition), txn.version)

@@ -1,0 +1,217 @@
+"""The tables of a root as a standby sees them: where each is, what is still to come, and what rests on what."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from jobs.replica.causes import Cause, Decided, Ended, GroupFacts, Metadata, Records, Version
+from jobs.replica.table_log import ReadCommit
+from log_tables.cluster.group_log import Intent, IntentKey
+from log_tables.cluster.metadata_log import TopicRecord
+from log_tables.cluster.topic import is_internal
+from log_tables.layout import (
+    CONSUMER_OFFSETS,
+    METADATA_DIRECTORY,
+    partition_directory,
+    topic_directory,
+)
+from log_tables.root.group_replay import GroupReplay
+
+
+class Kind(Enum):
+    """The sort of a table, which says what its commits rest on."""
+
+    METADATA = "metadata"
+    GROUPS = "groups"
+    PARTITION = "partition"
+    FOLD = "fold"
+    CREDENTIALS = "credentials"
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A commit of the original that is not in the standby yet. `seen_s` is when it was read."""
+
+    read: ReadCommit
+    seen_s: float
+    causes: list[Cause]
+    facts: GroupFacts | None = None
+    topics: list[TopicRecord] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TableCopy:
+    """A table. The standby has `version` and the high watermark `end`; the original had `seen_version` and
+    `seen_end` when it was looked at last, a look that began at `looked_s`. `level_s` is the time as of which
+    the standby has all of it, `due_s` that of the next look; `looked_to_end` whether the last look found all.
+    """
+
+    directory: str
+    kind: Kind
+    version: int = -1
+    end: int = 0
+    seen_version: int = -1
+    seen_end: int = 0
+    looked_s: float = -math.inf
+    level_s: float = -math.inf
+    due_s: float = -math.inf
+    pause_s: float = 0.0
+    checkpointed: int = -1
+    checkpoint_looked: int = 0
+    waiting: deque[Waiting] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    is_looking: bool = False
+    is_putting: bool = False
+    needs_base: bool = False
+    removed: bool = False
+    is_gone: bool = False
+    failed: int = 0
+    failure: str = ""
+
+    def begin_at(self, version: int, end: int) -> None:
+        """The standby has the table up to `version`."""
+        self.version = self.seen_version = version
+        self.end = self.seen_end = end
+        self.waiting.clear()
+        self.waiting_bytes = 0
+        self.needs_base = False
+
+
+class Topics:
+    """The topics of a root, as far as the records of its metadata log were taken."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, TopicRecord] = {}
+        self.places: dict[tuple[str, str, int], str] = {}
+        """The tables of partitions, by name and id of the topic and number."""
+
+    def take(self, record: TopicRecord) -> set[str]:
+        """The directories of topics whose files are gone by this record."""
+        before = self._known.get(record.name)
+        self._known[record.name] = record
+        if before is not None:
+            for number in range(before.partitions):
+                self.places.pop((record.name, before.topic_id, number), None)
+        if record.live:
+            directory = topic_directory(record.name, record.incarnation)
+            for number in range(record.partitions):
+                self.places[record.name, record.topic_id, number] = partition_directory(directory, number)
+        return set() if before is None else _directories(before) - _directories(record)
+
+    def all(self) -> Iterator[TopicRecord]:
+        yield from self._known.values()
+
+
+def _directories(record: TopicRecord) -> set[str]:
+    numbers = {*record.deleted, *([record.incarnation] if record.live else [])}
+    return {topic_directory(record.name, number) for number in numbers}
+
+
+def tables_of(record: TopicRecord) -> Iterator[tuple[str, Kind]]:
+    """The tables of a live topic."""
+    directory = topic_directory(record.name, record.incarnation)
+    kind = Kind.GROUPS if record.name == CONSUMER_OFFSETS else Kind.PARTITION
+    for number in range(record.partitions):
+        yield partition_directory(directory, number), kind
+    if not is_internal(record.name):
+        yield directory, Kind.FOLD
+
+
+class Standing:
+    """What the standby has of each table and of groups, and which commits may be seen now. Of one thread."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, TableCopy] = {}
+        self.topics = Topics()
+        self.groups = GroupReplay()
+        """The groups as they were seen at the original."""
+        self.epochs: dict[int, int] = {}
+        self.ended: dict[str, int] = {}
+        self.intents: dict[IntentKey, Intent] = {}
+        self.wanted: Callable[[TableCopy], None] = lambda copy: None
+
+    def add(self, directory: str, kind: Kind) -> TableCopy:
+        """The table at `directory`, which may be known."""
+        return self.tables.setdefault(directory, TableCopy(directory, kind))
+
+    def begin_with_groups(self) -> None:
+        """The standby has all that is known of groups."""
+        self.epochs, self.ended = dict(self.groups.epochs), dict(self.groups.ended)
+        self.intents = dict(self.groups.pending)
+
+    def note_put(self, copy: TableCopy, put: Waiting) -> None:
+        """Note that the standby has a commit, the next one of its table."""
+        copy.version = put.read.version
+        copy.end = max(copy.end, put.read.high_watermark)
+        copy.removed = copy.removed or bool(put.read.commit.removes)
+        if put.facts is not None:
+            for producer, epoch in put.facts.epochs.items():
+                self.epochs[producer] = max(epoch, self.epochs.get(producer, -1))
+            self.ended |= put.facts.ended
+            for key, intent in put.facts.intents.items():
+                if intent is None:
+                    self.intents.pop(key, None)
+                else:
+                    self.intents[key] = intent
+
+    def staged(self) -> set[str]:
+        """The staged files for which transactions wait that the standby has."""
+        return {file.path for intent in self.intents.values() for file in intent.staged}
+
+    def lacks(self, causes: Iterable[Cause], since_s: float) -> list[Cause]:
+        """Those of `causes`, of a commit that was seen at `since_s`, that the standby has not, unless the
+        original has not had them since either. What has to be looked at for that is wanted.
+        """
+        sharper = (self._sharper(cause, since_s) for cause in causes)
+        return [cause for cause in sharper if not self._is_there(cause, since_s)]
+
+    def _sharper(self, cause: Cause, since_s: float) -> Cause:
+        """The version of the metadata log that a cause means, once it was looked at."""
+        if not isinstance(cause, Metadata):
+            return cause
+        log = self.tables[METADATA_DIRECTORY]
+        if log.looked_s > since_s:
+            return Version(METADATA_DIRECTORY, log.seen_version)
+        self.wanted(log)
+        return cause
+
+    def _is_there(self, cause: Cause, since_s: float) -> bool:
+        match cause:
+            case Version(directory, version):
+                copy = self._going(directory)
+                return (
+                    copy is None
+                    or copy.version >= version
+                    or self._is_nowhere(copy, copy.seen_version < version, since_s)
+                )
+            case Records(directory, end):
+                copy = self._going(directory)
+                return copy is None or copy.end >= end or self._is_nowhere(copy, copy.seen_end < end, since_s)
+            case Decided(producer, epoch):
+                return self.epochs.get(producer, -1) >= epoch or self._is_in_no_group(
+                    self.groups.epochs.get(producer, -1) < epoch, since_s
+                )
+            case Ended(name, number):
+                return self.ended.get(name, 0) >= number or self._is_in_no_group(
+                    self.groups.ended.get(name, 0) < number, since_s
+                )
+            case Metadata():
+                return False
+
+    def _going(self, directory: str) -> TableCopy | None:
+        """The table at `directory`; None if the original has none any more."""
+        copy = self.tables.get(directory)
+        return None if copy is None or copy.is_gone else copy
+
+    def _is_nowhere(self, copy: TableCopy, is_unseen: bool, since_s: float) -> bool:
+        """Whether the original was looked at since, and has not had it either."""
+        if copy.looked_s > since_s:
+            return is_unseen
+        self.wanted(copy)
+        return False
+
+    def _is_in_no_group(self, is_unseen: bool, since_s: float) -> bool:
+        groups = [copy for copy in self.tables.values() if copy.kind is Kind.GROUPS]
+        return all([self._is_nowhere(copy, is_unseen, since_s) for copy in groups])
