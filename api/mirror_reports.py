@@ -7,9 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from log_tables.clock import Clock
-from log_tables.cluster.admin.mirror_view import living_reports
+from log_tables.cluster.admin.mirror_view import mirror_watch
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.mirror_report import SILENT_S, MirrorReport, MirrorWatch
+from log_tables.cluster.mirror_report import MirrorReport
+from log_tables.cluster.process_report import SILENT_S, ProcessWatch
 
 
 class MirrorReports:
@@ -19,7 +20,7 @@ class MirrorReports:
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
-        self._watches: dict[str, MirrorWatch] = {}
+        self._watches: dict[str, ProcessWatch] = {}
         self._found: Mapping[str, Sequence[MirrorReport]] = {}
         self._looked_s = -math.inf
 
@@ -27,13 +28,12 @@ class MirrorReports:
         """Look at the reports of the mirrors that there are, as last refreshed. Raises StoreUnavailable."""
         mirrors = [*self._cluster.metadata_log.mirrors]
         self._watches = {
-            name: self._watches.get(name) or MirrorWatch(self._cluster.store, self._clock, name)
-            for name in mirrors
+            name: self._watches.get(name) or mirror_watch(self._cluster, name) for name in mirrors
         }
         found = {}
         for name, watch in self._watches.items():
             watch.look()
-            found[name] = living_reports(self._cluster, watch, name)
+            found[name] = watch.reports(MirrorReport)
         self._found, self._looked_s = found, self._clock.monotonic()
 
     def living(self, mirror: str) -> Sequence[MirrorReport]:

@@ -4,6 +4,7 @@ Paths are relative to the root.
 """
 
 import re
+from hashlib import sha256
 
 TOPICS = "topics"
 CLUSTER_METADATA = "__cluster_metadata"
@@ -14,6 +15,7 @@ MIRROR_GAPS = "__lakelog_mirror_gaps"
 STAGING = "staging"
 BROKERS = "brokers"
 MIRRORS = "mirrors"
+STANDBYS = "standbys"
 
 SCHEMAS = "schemas"
 SCHEMA_FILES = f"{SCHEMAS}/files"
@@ -192,13 +194,15 @@ def broker_path(broker_id: int) -> str:
 
 
 def mirror_directory(mirror: str) -> str:
-    """The directory of the reports of a mirror's processes."""
+    """The directory of the reports of a mirror's processes: an object of each, which it rewrites at intervals,
+    as a sign of life and a report.
+    """
     return f"{MIRRORS}/{mirror}"
 
 
-def mirror_report_path(mirror: str, process: str) -> str:
-    """The object that a process of a mirror rewrites at intervals, as a sign of life and a report."""
-    return f"{mirror_directory(mirror)}/{process}"
+def standby_directory(url: str) -> str:
+    """The directory of the reports of the processes that replicate to the root at `url`."""
+    return f"{STANDBYS}/{sha256(url.encode()).hexdigest()[:16]}"
 
 
 def segment_name(base_offset: int, suffix: str) -> str:

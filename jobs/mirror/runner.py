@@ -16,7 +16,7 @@ from log_tables.clock import timer
 from log_tables.cluster.admin.mirror_admin import mirror_named
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirrorRecord
-from log_tables.cluster.mirror_report import REPORT_S
+from log_tables.cluster.process_report import REPORT_S
 from log_tables.errors import (
     AccessDenied,
     InvalidArgument,

@@ -1,4 +1,4 @@
-"""What a commit rests on: what another table must have before a reader may see the commit.
+"""The causes of a commit: what another table must have before a reader may see it.
 
 A root is written to in an order: the records are there before a group has consumed them, a transaction is
 decided before its records are in their partitions, a table is made before a topic is named. The tables of a
@@ -65,7 +65,7 @@ Cause = Version | Records | Decided | Ended | Metadata
 
 @dataclass(slots=True)
 class GroupFacts:
-    """What a commit of a table of groups says that others rest on, and the staged files that it names."""
+    """The facts in a commit of a table of groups on which others rest, and the staged files that it names."""
 
     epochs: dict[int, int] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class GroupFacts:
 def group_causes(
     rows: Iterable[Record], directory: str, groups: GroupReplay, places: Mapping[tuple[str, str, int], str]
 ) -> tuple[list[Cause], GroupFacts]:
-    """What new `rows` of the table of groups at `directory` rest on and say. `groups` is all that is known of
+    """The causes of new `rows` of the table of groups at `directory`, and their facts. `groups` is all that is known of
     groups, and takes them. `places` has the tables of topics by name, id and partition.
 
     Raises CorruptLog.
@@ -116,7 +116,7 @@ def _reached(facts: GroupFacts, producer_id: int, epoch: int) -> None:
 
 
 def data_causes(commit: Commit, version: int) -> Iterator[Cause]:
-    """What a commit of a partition's table rests on. A change of properties, and the end of a log, come after
+    """The causes of a commit of a partition's table. A change of properties, and the end of a log, come after
     their record in the metadata log.
     """
     yield from (Decided(*each) for each in applied(commit.txns))
@@ -126,7 +126,7 @@ def data_causes(commit: Commit, version: int) -> Iterator[Cause]:
 
 
 def fold_causes(txns: Sequence[Txn], directory: str) -> Iterator[Cause]:
-    """What a commit of the table over the topic at `directory` rests on: its files are the partitions'."""
+    """The causes of a commit of the table over the topic at `directory`: its files are the partitions'."""
     for txn in txns:
         partition = noted_partition(txn.app_id)
         if partition is not None and txn.version >= 0:

@@ -136,7 +136,7 @@ class Replicator:
             if found.version >= 0:
                 copy.begin_at(found.version, found.end)
                 copy.needs_base = not found.goes_on
-                self._oblige(copy, found.decided)
+                self._obligations += [Decided(*each) for each in found.decided]
             else:
                 copy.needs_base = True
             if found.kind is Kind.GROUPS and found.snapshot is not None:
@@ -150,9 +150,6 @@ class Replicator:
         if not known:
             self._plan(copy, 0.0)
         return copy
-
-    def _oblige(self, copy: TableCopy, decided: Sequence[tuple[int, int]]) -> None:
-        self._obligations += [Decided(*each) for each in decided]
 
     def _oblige_groups(self) -> None:
         places = self.standing.topics.places
@@ -404,7 +401,6 @@ class Replicator:
     def _noted(self, copy: TableCopy, made: tuple[int, Exception | None]) -> None:
         number, error = made
         copy.is_putting = False
-        before = self.standing.staged() if copy.kind is Kind.GROUPS else set()
         for _ in range(number):
             put = copy.waiting.popleft()
             copy.waiting_bytes -= put.read.size

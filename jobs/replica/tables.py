@@ -1,4 +1,4 @@
-"""The tables of a root as a standby sees them: where each is, what is still to come, and what rests on what."""
+"""The tables of a root as a standby has them: how far each is, and what is still to come."""
 
 import math
 from collections import deque
@@ -120,7 +120,7 @@ def tables_of(record: TopicRecord) -> Iterator[tuple[str, Kind]]:
 
 
 class Standing:
-    """What the standby has of each table and of groups, and which commits may be seen now. Of one thread."""
+    """All that the standby has of tables and groups, and which commits may be seen now. Of one thread."""
 
     def __init__(self) -> None:
         self.tables: dict[str, TableCopy] = {}
@@ -130,7 +130,7 @@ class Standing:
         self.epochs: dict[int, int] = {}
         self.ended: dict[str, int] = {}
         self.intents: dict[IntentKey, Intent] = {}
-        self.wanted: Callable[[TableCopy], None] = lambda copy: None
+        self.wanted: Callable[[TableCopy], None] = lambda _: None
 
     def add(self, directory: str, kind: Kind) -> TableCopy:
         """The table at `directory`, which may be known."""
@@ -161,8 +161,8 @@ class Standing:
         return {file.path for intent in self.intents.values() for file in intent.staged}
 
     def lacks(self, causes: Iterable[Cause], since_s: float) -> list[Cause]:
-        """Those of `causes`, of a commit that was seen at `since_s`, that the standby has not, unless the
-        original has not had them since either. What has to be looked at for that is wanted.
+        """The `causes`, of a commit that was seen at `since_s`, that the standby lacks, unless the
+        original has lacked them since. What has to be looked at for that is wanted.
         """
         sharper = (self._sharper(cause, since_s) for cause in causes)
         return [cause for cause in sharper if not self._is_there(cause, since_s)]

@@ -22,6 +22,7 @@ from lakelog.cli.commands import (
     mirror_access,
     produce,
     quota,
+    replicate,
     root,
     security,
     serve,
@@ -89,6 +90,7 @@ app.add_typer(serve.brokers, name="broker", help="The gateways on a root.")
 app.add_typer(context.app, name="context", help="Name gateways, and choose the one that commands ask.")
 mirror.app.command("acls")(mirror_access.acls)
 app.add_typer(mirror.app, name="mirror", help="Copy topics of a running Kafka, at the same offsets.")
+app.command("replicate")(replicate.replicate)
 app.add_typer(root.app, name="root", help="Copy a root, and make a copied one its own.")
 app.add_typer(store.app, name="store", help="Whether a directory or a bucket can hold a log.")
 app.add_typer(security.app, name="security", help="Make the first key, and secure a cluster.")

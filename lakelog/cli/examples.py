@@ -97,6 +97,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "mirror delete": ("lakelog mirror delete shop",),
     "mirror acls": ("lakelog mirror acls shop --dry-run", "lakelog mirror acls shop"),
+    "replicate": (
+        "lakelog replicate /mnt/standby/lakelog --data /data/lakelog",
+        "lakelog replicate s3://standby/lakelog --store-option region=eu-central-1 --once",
+    ),
+    "root promote": ("lakelog root promote --data /mnt/standby/lakelog",),
+    "root failback": (
+        "lakelog root failback /data/lakelog --data /mnt/standby/lakelog --dry-run",
+        "lakelog root failback /data/lakelog --data /mnt/standby/lakelog --discard",
+    ),
     "root copy": (
         "lakelog root copy /data/lakelog s3://backup/lakelog --store-option region=eu-central-1",
         "lakelog root copy s3://backup/lakelog /data/restored --keep-id --with-credentials",

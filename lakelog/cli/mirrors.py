@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def list_them(cluster: "Cluster", json: bool) -> None:
     """Print all mirrors."""
-    from log_tables.cluster.admin.mirror_view import await_reports, state_of, view_of
+    from log_tables.cluster.admin.mirror_view import await_mirrors, state_of, view_of
 
     cluster.refresh()
     mirrors = dict(sorted(cluster.metadata_log.mirrors.items()))
-    living = await_reports(cluster, mirrors)
+    living = await_mirrors(cluster, mirrors)
     rows: list[tuple[Any, ...]] = []
     for name, each in mirrors.items():
         view = view_of(cluster, each, living[name])
@@ -43,11 +43,11 @@ def describe_one(
     from log_tables.cluster.admin.mirror_admin import copies_of, mirror_named
     from log_tables.cluster.admin.mirror_gaps import mirror_gaps
     from log_tables.cluster.admin.mirror_progress import places_of
-    from log_tables.cluster.admin.mirror_view import await_reports, view_of
+    from log_tables.cluster.admin.mirror_view import await_mirrors, view_of
 
     cluster.refresh()
     mirror, unknown = mirror_named(cluster, name), ""
-    living = await_reports(cluster, [name])[name]
+    living = await_mirrors(cluster, [name])[name]
     try:
         ranges = source(mirror).ranges(places_of(copies_of(cluster, name)))
     except LakelogError as error:

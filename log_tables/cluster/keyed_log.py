@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from log_tables.clock import Backoff
+from log_tables.cluster.standby import check_no_standby
 from log_tables.errors import NotLeader, ObjectMissing, OffsetMismatch, StoreUnavailable, begun
 from log_tables.layout import commit_path
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX, METADATA_PAUSE_MAX_S, METADATA_PAUSE_S
@@ -115,6 +116,7 @@ class KeyedLog(FollowedLog):
         for _ in WRITERS_RACE.attempts(self._clock, METADATA_ATTEMPTS_MAX):
             with suppress(NotLeader, OffsetMismatch), self._lock:
                 if not self.partition.leading:
+                    check_no_standby(self.partition.table.store)
                     self.partition.claim(self._url)
                 self.refresh()
                 self.make_durable()

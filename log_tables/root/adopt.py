@@ -6,6 +6,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.admin.producer_fence import fence_producers
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import check_finished, note_location
+from log_tables.cluster.standby import check_served
 from log_tables.cluster.topic_fold import settle
 from log_tables.counts import counted
 from log_tables.errors import Conflict, CorruptLog, InvalidArgument
@@ -28,12 +29,20 @@ def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, forc
     raises StoreUnavailable while that is missing.
     """
     check_finished(store)
+    check_served(store)
     cluster = Cluster.open(store, clock, create=False)
     if not keep_id:
         _check_untiered(cluster)
     if not force:
         _check_whole(cluster)
         _check_silent(cluster, wait_s)
+    return become_own(cluster, keep_id)
+
+
+def become_own(cluster: Cluster, keep_id: bool) -> str:
+    """Give a root a cluster id of its own, unless `keep_id`, and take what is another's off its lists;
+    returns the id.
+    """
     if keep_id:
         _take_over(cluster)
     else:
@@ -43,7 +52,7 @@ def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, forc
     fence_producers(cluster)
     strike_off(cluster)
     cluster.metadata_log.partition.resign()
-    note_location(store)
+    note_location(cluster.store)
     return cluster.cluster_id
 
 

@@ -14,6 +14,7 @@ from log_tables.cluster.registry_topic import Follow
 from log_tables.cluster.root_location import check_finished, check_format, check_not_old
 from log_tables.cluster.schema_files import schema_problems
 from log_tables.cluster.schema_sources import SchemaSources
+from log_tables.cluster.standby import check_level
 from log_tables.cluster.topic import is_internal
 from log_tables.errors import CorruptLog, InvalidArgument, LakelogError, UnknownTopic
 from log_tables.layout import (
@@ -58,6 +59,7 @@ def check(store: Store, deep: bool = False) -> Report:
     report = Report(deep=deep)
     try:
         check_finished(store)
+        check_level(store)
     except CorruptLog as error:
         report.root_problems.append(error.message)
     named = checked(store, METADATA_DIRECTORY, report)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from log_tables.cluster.admin.producer_fence import fence_producers, has_producers
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import RootLocation, check_finished, locate, note_location
+from log_tables.cluster.standby import check_served
 from log_tables.cluster.topic_fold import settle
 from log_tables.errors import (
     CorruptLog,
@@ -51,6 +52,7 @@ def check_location(cluster: Cluster, wait_s: float) -> None:
     copy that is not finished or not whole, or that the original may contradict; StoreUnavailable. The tables
     over topics are made to agree with their partitions, and transactional ids are fenced.
     """
+    check_served(cluster.store)
     if locate(cluster.store) is RootLocation.HERE:
         return
     check_finished(cluster.store)

@@ -12,7 +12,8 @@ from jobs.mirror.source import Source
 from lakelog.cli.mirror_gateway import GatewayOffsets
 from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.mirror_report import read_report
+from log_tables.cluster.mirror_report import MirrorReport
+from log_tables.cluster.process_report import read_report
 from log_tables.layout import mirror_directory
 from tests.kit.kafka import kafka_gateway
 from tests.kit.kafka_broker import Broker
@@ -34,7 +35,7 @@ def source_of(kafka: Broker, cluster: Cluster, name: str) -> str:
 def reported(cluster: Cluster) -> list[int]:
     """How many offsets wait, as the processes of the mirror say."""
     listed = [each.path.rsplit("/", 1)[-1] for each in cluster.store.list(mirror_directory(NAME))]
-    found = [read_report(cluster.store, NAME, process) for process in listed]
+    found = [read_report(cluster.store, mirror_directory(NAME), process, MirrorReport) for process in listed]
     return [each.offsets_behind for each in found if each is not None]
 
 

@@ -13,7 +13,9 @@ from jobs.mirror.sharing import Sharing
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.mirror_progress import SourceRange
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.mirror_report import MirrorReport, put_report, read_report
+from log_tables.cluster.mirror_report import MirrorReport
+from log_tables.cluster.process_report import put_report, read_report
+from log_tables.layout import mirror_directory
 from log_tables.store.store import Store, open_store
 from log_tables.topic_partition import TopicPartition
 from tests.kit.kafka import librdkafka_producer
@@ -98,8 +100,8 @@ def test_a_process_that_is_silent_loses_all_and_gets_it_back(store: Store, seed:
 def test_one_that_was_killed_on_this_machine_is_not_waited_for(store: Store, seed: int) -> None:
     clock = ManualClock(seed=seed)
     ended = ended_process()
-    put_report(store, NAME, MirrorReport("killed", 7, socket.gethostname(), ended))
-    put_report(store, NAME, MirrorReport("elsewhere", 7, "another host", ended))
+    put_report(store, mirror_directory(NAME), MirrorReport("killed", 7, socket.gethostname(), ended))
+    put_report(store, mirror_directory(NAME), MirrorReport("elsewhere", 7, "another host", ended))
     (one,) = processes(store, clock, 1)
     one.look()
     assert not all(map(one.owns, PLACES))  # that of the other machine may live
@@ -113,18 +115,22 @@ def test_the_number_of_a_process_is_believed_only_until_its_report_changes(store
     ended = ended_process()
     (one,) = processes(store, clock, 1)
     for number in range(3):
-        put_report(store, NAME, MirrorReport("a machine of that name", number, socket.gethostname(), ended))
+        put_report(
+            store,
+            mirror_directory(NAME),
+            MirrorReport("a machine of that name", number, socket.gethostname(), ended),
+        )
         look(clock, one)
         assert all(map(one.owns, PLACES)) is (number == 0)
 
 
 def test_reports_of_the_dead_go_after_an_hour(store: Store, seed: int) -> None:
     clock = ManualClock(seed=seed)
-    put_report(store, NAME, MirrorReport("dead", 7, "another host"))
+    put_report(store, mirror_directory(NAME), MirrorReport("dead", 7, "another host"))
     (one,) = processes(store, clock, 1)
     for _ in range(3_600 // 3 + 10):
         look(clock, one)
-    assert read_report(store, NAME, "dead") is None
+    assert read_report(store, mirror_directory(NAME), "dead", MirrorReport) is None
 
 
 def test_a_report_says_for_how_long_the_copy_is_behind(store: Store, seed: int) -> None:
@@ -140,13 +146,13 @@ def test_a_report_says_for_how_long_the_copy_is_behind(store: Store, seed: int) 
         (12, 9, 0),
     ):
         one.report({place: SourceRange(2, end)}, {place: position})
-        found = read_report(store, NAME, one.process)
+        found = read_report(store, mirror_directory(NAME), one.process, MirrorReport)
         assert found is not None
         (at,) = found.topics[place.topic]
         assert (at.partition, at.start, at.end, at.behind_s) == (0, 2, end, behind_s)
         clock.advance(LOOK_MS)
     one.report_trouble("the source is asleep")
-    found = read_report(store, NAME, one.process)
+    found = read_report(store, mirror_directory(NAME), one.process, MirrorReport)
     assert found is not None
     assert found.trouble == "the source is asleep"
     assert found.topics[place.topic][0].behind_s == 3
@@ -167,7 +173,7 @@ def test_three_processes_copy_all_while_they_come_and_go(kafka: Broker, cluster:
         found: Counter[str] = Counter()
         for info in cluster.store.list(f"mirrors/{NAME}"):
             process = info.path.rsplit("/", 1)[-1]
-            report = read_report(cluster.store, NAME, process)
+            report = read_report(cluster.store, mirror_directory(NAME), process, MirrorReport)
             if report is not None:
                 found[process] += sum(map(len, report.topics.values()))
         return found

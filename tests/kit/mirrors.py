@@ -19,7 +19,9 @@ from log_tables.cluster.admin import mirror_admin
 from log_tables.cluster.admin.mirror_progress import places_of, progress
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirroredFrom, MirrorRecord
-from log_tables.cluster.mirror_report import MirrorReport, read_report
+from log_tables.cluster.mirror_report import MirrorReport
+from log_tables.cluster.process_report import read_report
+from log_tables.layout import mirror_directory
 from log_tables.record import header_pairs
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
@@ -132,7 +134,9 @@ def trouble(cluster: Cluster, said: str, *, again: bool = False) -> None:
 
 def _reports(cluster: Cluster) -> list[MirrorReport]:
     processes = [info.path.rsplit("/", 1)[-1] for info in cluster.store.list(f"mirrors/{NAME}")]
-    found = [read_report(cluster.store, NAME, process) for process in processes]
+    found = [
+        read_report(cluster.store, mirror_directory(NAME), process, MirrorReport) for process in processes
+    ]
     return [report for report in found if report is not None]
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from log_tables.cluster.mirror_report import MirrorReport, SourcePartition, put_report
+from log_tables.cluster.mirror_report import MirrorReport, SourcePartition
+from log_tables.cluster.process_report import put_report
+from log_tables.layout import mirror_directory
 from log_tables.store.store import Store
 from tests.kit.mirrored import MIRROR
 
@@ -23,7 +25,7 @@ class Reporting:
         self._number += 1
         put_report(
             self._store,
-            MIRROR,
+            mirror_directory(MIRROR),
             MirrorReport(
                 self._process,
                 self._number,

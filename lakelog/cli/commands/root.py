@@ -110,6 +110,77 @@ def adopt(
 
 
 @app.command()
+def promote(
+    data: Data = None,
+    keep_id: Annotated[
+        bool, typer.Option("--keep-id", help="Keep the cluster id: the original is gone for good.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do it even if the standby is not whole.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a standby, which `lakelog replicate` writes to, a root of its own, which gateways serve."""
+    from ingest.settings import load_settings
+    from log_tables.clock import SystemClock
+    from log_tables.root.promote import promote as promoted
+    from log_tables.store.store import open_store
+
+    settings, clock = load_settings(None, data=data), SystemClock()
+    store = open_store(settings.data, settings.store_options, create=False, clock=clock)
+    made = promoted(store, clock, keep_id, force)
+    if json:
+        print_json(
+            {
+                "cluster_id": made.cluster_id,
+                "source": made.source,
+                "topics": made.topics,
+                "records": made.records,
+            }
+        )
+    else:
+        console().print(
+            f"{counted(made.topics, 'topic')} with {counted(made.records, 'record')} follow {made.source} no "
+            f"longer; the cluster id is {made.cluster_id}"
+        )
+
+
+@app.command()
+def failback(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The old root: a directory or a URL.")],
+    data: Data = None,
+    store_option: Annotated[
+        list[str],
+        typer.Option("--store-option", metavar="NAME=VALUE", help="An object store option of OLD."),
+    ] = [],  # noqa: B006 -- typer copies it
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Give up the records that only OLD has.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what only OLD has.")] = False,
+    json: Json = False,
+) -> None:
+    """Make OLD a standby of this root, which was promoted in its place. What both have is not copied again;
+    `lakelog replicate OLD` goes on.
+    """
+    from ingest.settings import load_settings
+    from log_tables.clock import SystemClock
+    from log_tables.root.failback import fail_back
+    from log_tables.store.store import open_store
+
+    settings, clock = load_settings(None, data=data), SystemClock()
+    here = open_store(settings.data, settings.store_options, create=False, clock=clock)
+    options = {**settings.store_options, **pairs(store_option, "--store-option")}
+    there = open_store(old, options, create=False, clock=clock)
+    branches = fail_back(there, here, clock, settings.leader_timeout_ms / 1_000, discard, dry_run)
+    if json:
+        rows = [{"table": b.directory, "version": b.version, "records": b.records} for b in branches]
+        print_json({"tables": rows})
+        return
+    for branch in branches:
+        console().print(f"only in the old root: {branch}")
+    if not dry_run:
+        console().print(f"{old} is a standby now; `lakelog replicate {old}` goes on")
+
+
+@app.command()
 def refold(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
     data: Data = None,

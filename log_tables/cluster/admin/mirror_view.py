@@ -12,13 +12,11 @@ from log_tables.cluster.admin.mirror_admin import copies_of
 from log_tables.cluster.admin.mirror_progress import Progress, SourceRange, progress_of, reported
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import MirrorRecord, TopicRecord
-from log_tables.cluster.mirror_report import REPORT_S, MirrorReport, MirrorWatch, read_report
+from log_tables.cluster.mirror_report import MirrorReport
+from log_tables.cluster.process_report import ProcessWatch, await_reports
+from log_tables.layout import mirror_directory
 from log_tables.topic_partition import TopicPartition
 
-SIGN_S = 2 * REPORT_S
-"""How long a sign of life is waited for: a process that lives gives one each REPORT_S."""
-
-_LOOK_S = 0.25
 _READERS = 16
 
 
@@ -111,24 +109,12 @@ def _with_seconds(
         yield place, at._replace(behind_s=said[place].behind_s if place in said else None)
 
 
-def living_reports(cluster: Cluster, watch: MirrorWatch, mirror: str) -> list[MirrorReport]:
-    """The reports of the processes of `mirror` that were seen to live. Raises StoreUnavailable."""
-    found = (read_report(cluster.store, mirror, process) for process in watch.living(sure=True))
-    return [each for each in found if each is not None]
+def mirror_watch(cluster: Cluster, mirror: str) -> ProcessWatch:
+    """Which processes of `mirror` live."""
+    return ProcessWatch(cluster.store, cluster.clock, mirror_directory(mirror))
 
 
-def await_reports(
-    cluster: Cluster, mirrors: Collection[str], wait_s: float = SIGN_S
-) -> dict[str, list[MirrorReport]]:
-    """The reports of the processes of each mirror that live. Waits for a sign of each process that has left a
-    report, at most `wait_s`; not at all where there is none. Raises StoreUnavailable.
-    """
-    watches = {name: MirrorWatch(cluster.store, cluster.clock, name) for name in mirrors}
-    waited_s = 0.0
-    while True:
-        for watch in watches.values():
-            watch.look()
-        if waited_s >= wait_s or all(watch.living() == watch.living(sure=True) for watch in watches.values()):
-            return {name: living_reports(cluster, watch, name) for name, watch in watches.items()}
-        cluster.clock.pause(_LOOK_S)
-        waited_s += _LOOK_S
+def await_mirrors(cluster: Cluster, mirrors: Collection[str]) -> dict[str, list[MirrorReport]]:
+    """The reports of the processes of each mirror that live, as `await_reports` has them."""
+    watches = {name: mirror_watch(cluster, name) for name in mirrors}
+    return await_reports(cluster.clock, watches, MirrorReport)

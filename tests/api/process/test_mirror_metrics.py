@@ -11,7 +11,8 @@ from api.process.mirror_metrics import LOOKS_MAX, MirrorFollower, MirrorMetrics
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.mirror_admin import pause, resume, stop_copy
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.mirror_report import SILENT_S, SourcePartition
+from log_tables.cluster.mirror_report import SourcePartition
+from log_tables.cluster.process_report import SILENT_S
 from log_tables.store.store import open_store
 from log_tables.testing import FaultyStore
 from tests.kit.clusters import another

@@ -17,7 +17,8 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.mirror_admin import stop_copy
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.mirror_report import SILENT_S, SourcePartition
+from log_tables.cluster.mirror_report import SourcePartition
+from log_tables.cluster.process_report import SILENT_S
 from log_tables.store.store import open_store
 from tests.kit.mirrored import END, MIRROR, mirrored_topic
 from tests.kit.reporting import Reporting

@@ -1,0 +1,1 @@
+"""A standby that follows a root, file by file (docs/replicate.md)."""

@@ -1,0 +1,47 @@
+"""`lakelog replicate`: a standby that follows a root; and its promotion."""
+
+from typing import Annotated
+
+import typer
+
+from lakelog.cli.common import Data, pairs
+
+
+def replicate(
+    target: Annotated[str, typer.Argument(metavar="ROOT2", help="The standby: a directory or a URL.")],
+    data: Data = None,
+    store_option: Annotated[
+        list[str],
+        typer.Option("--store-option", metavar="NAME=VALUE", help="An object store option of ROOT2."),
+    ] = [],  # noqa: B006 -- typer copies it
+    with_credentials: Annotated[
+        bool, typer.Option("--with-credentials", help="Copy API keys and users, too.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="End as soon as the standby is level.")] = False,
+    with_stdin: Annotated[
+        bool,
+        typer.Option(
+            "--with-stdin", help="Stop when standard input ends: for a program that starts this one."
+        ),
+    ] = False,
+    config: Annotated[
+        str | None, typer.Option(help="Settings file (TOML); lakelog.toml where it exists.")
+    ] = None,
+    set_: Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="Any other setting.")] = [],  # noqa: B006
+) -> None:
+    """Let ROOT2 follow this root, until SIGTERM or Ctrl-C. Several processes share its tables."""
+    from api.log_format import log_to_stderr
+    from ingest.settings import load_settings
+    from jobs.replica.replicator import Replicator
+    from lakelog.cli.beside import stopping_event
+    from log_tables.clock import SystemClock
+    from log_tables.store.store import open_store
+
+    settings, clock = load_settings(config, data=data, **pairs(set_, "--set")), SystemClock()
+    log_to_stderr(settings.log_level, settings.log_format)
+    source = open_store(settings.data, settings.store_options, create=False, clock=clock)
+    options = {**settings.store_options, **pairs(store_option, "--store-option")}
+    standby = open_store(target, options, clock=clock)
+    with stopping_event(with_stdin) as stopping:
+        follow = Replicator(source, standby, clock, with_credentials)
+        follow.run(stopping, stopping.set if once else lambda: None)
