@@ -194,8 +194,8 @@ def broker_path(broker_id: int) -> str:
 
 
 def mirror_directory(mirror: str) -> str:
-    """The directory of the reports of a mirror's processes: an object of each, which it rewrites at intervals,
-    as a sign of life and a report.
+    """The directory of the reports of a mirror's processes: each rewrites an object there, as a sign of life
+    and a report.
     """
     return f"{MIRRORS}/{mirror}"
 

@@ -79,8 +79,8 @@ class GroupFacts:
 def group_causes(
     rows: Iterable[Record], directory: str, groups: GroupReplay, places: Mapping[tuple[str, str, int], str]
 ) -> tuple[list[Cause], GroupFacts]:
-    """The causes of new `rows` of the table of groups at `directory`, and their facts. `groups` is all that is known of
-    groups, and takes them. `places` has the tables of topics by name, id and partition.
+    """The causes of new `rows` of the table of groups at `directory`, and their facts. `groups` is all that
+    is known of groups, and takes them. `places` has the tables of topics by name, id and partition.
 
     Raises CorruptLog.
     """

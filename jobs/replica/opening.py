@@ -1,6 +1,6 @@
 """Where a standby is when its replication begins, which is all in its own files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,14 +48,17 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A standby as replication finds it."""
+    """A standby as replication finds it. `witness` is an object of the original that stays until it has a
+    newer version of its metadata log.
+    """
 
     mark: StandbyMark
+    witness: str
     topics: list[TopicRecord] = field(default_factory=list)
     tables: list[Opened] = field(default_factory=list)
 
 
-def open_copy(source: Store, target: Store, clock: Clock, with_credentials: bool) -> Begun:
+def open_standby(source: Store, target: Store, clock: Clock, with_credentials: bool) -> Begun:
     """Look where `target` is, and mark it as a standby of `source` if it is empty.
 
     Raises InvalidArgument, Conflict for a root that is no standby of this one, Diverged, Damaged,
@@ -81,7 +84,7 @@ def open_copy(source: Store, target: Store, clock: Clock, with_credentials: bool
         places.append((CREDENTIALS_DIRECTORY, Kind.CREDENTIALS))
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="open") as pool:
         tables = [*pool.map(partial(_opened, source, target, clock), places)]
-    return Begun(mark, [*topics.values()], tables)
+    return Begun(mark, commit_path(METADATA_DIRECTORY, original.version), [*topics.values()], tables)
 
 
 def _marked(source: Store, target: Store, cluster_id: str) -> StandbyMark:
@@ -104,7 +107,12 @@ def _marked(source: Store, target: Store, cluster_id: str) -> StandbyMark:
 
 
 def _topics(store: Store, metadata: Snapshot) -> Iterator[TopicRecord]:
-    for row in records(store, METADATA_DIRECTORY, metadata):
+    yield from topics_of(records(store, METADATA_DIRECTORY, metadata))
+
+
+def topics_of(rows: Iterable[Record]) -> Iterator[TopicRecord]:
+    """The topics in records of the metadata log. Raises CorruptLog."""
+    for row in rows:
         record = decode(row)
         if isinstance(record, TopicRecord):
             yield record

@@ -1,6 +1,4 @@
-"""The process that lets a standby follow its root: looks at tables, and puts commits as far as their causes
-allow. One thread decides, others read and write.
-"""
+"""A standby that follows its root: which table is looked at when, and which commit is put next."""
 
 import heapq
 import logging
@@ -13,40 +11,29 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from msgspec.structs import replace
+
+from jobs.replica.carrier import Carrier
 from jobs.replica.causes import Cause, Decided, Records, Version, data_causes, fold_causes, group_causes
-from jobs.replica.opening import open_copy, records_of
-from jobs.replica.table_log import (
-    HELD_BYTES,
-    Base,
-    Diverged,
-    ReadCommit,
-    high_watermark,
-    put_base,
-    put_read,
-    read_base,
-    read_file,
-    read_on,
-)
+from jobs.replica.opening import open_standby, records_of, topics_of
+from jobs.replica.table_log import Base, Diverged, ReadCommit, high_watermark
 from jobs.replica.tables import Kind, Standing, TableCopy, Waiting, tables_of
 from log_tables.clock import Clock
-from log_tables.cluster.metadata_log import TopicRecord, decode
+from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.standby import StandbyMark, put_mark, read_mark
 from log_tables.errors import Conflict, LakelogError, ObjectMissing
-from log_tables.layout import (
-    SCHEMAS,
-)
+from log_tables.layout import METADATA_DIRECTORY, commit_path
+from log_tables.limits import REPLACED_FILE_RETENTION_MS
 from log_tables.record import Record, to_records
 from log_tables.root.group_replay import applied
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store, requests_are_paid
-from log_tables.table.commit import Add
 from log_tables.table.snapshot import segment_of
+from log_tables.table.table import Table
 
 _log = logging.getLogger(__name__)
 
 _THREADS = 16
-_LARGE_AT_ONCE = 4
-"""Files of more than HELD_BYTES that are in memory at once."""
 
 _WAITING_COMMITS = 256
 _WAITING_BYTES = 64 * 1024 * 1024
@@ -60,15 +47,20 @@ _QUIET_S = 1.0
 _QUIET_LOOKS_S, _QUIET_PAID_LOOKS_S = 2000, 8
 """The most looks a second at tables that are quiet, where requests cost nothing and where they do."""
 
+_AWAIT_S = 0.5
 _FAILED_S = 1.0
 _FAILED_MAX_S = 30.0
-_CHECKPOINT_COMMITS = 50
+
+_TIDY_COMMITS = 50
 """So many commits after it was looked for last, the original's newest checkpoint is looked for."""
+
+_CLEAN_S = REPLACED_FILE_RETENTION_MS / 1000
+"""How often the files of a table are compared that has removed some."""
 
 
 @dataclass(slots=True)
 class _Done:
-    """A task that has ended: what it made, or its error."""
+    """A task of a thread that has ended: what it made, or its error."""
 
     copy: TableCopy
     act: Callable[[TableCopy, Any], None]
@@ -76,24 +68,29 @@ class _Done:
     error: Exception | None = None
 
 
+def _ignore(_copy: TableCopy, _made: object) -> None:
+    """Do nothing with a result."""
+
+
 class Replicator:
-    """Lets the root of `target` follow that of `source`. Of one thread, which `run` is called in."""
+    """Lets the root of `target` follow that of `source`. One thread decides, in `run`; others carry."""
 
     def __init__(self, source: Store, target: Store, clock: Clock, with_credentials: bool = False) -> None:
         self._source, self._target, self._clock = source, target, clock
         self._with_credentials = with_credentials
+        self._carrier = Carrier(source, target, clock)
         self.standing = Standing()
         self.standing.wanted = self._want
         self._done = queue.SimpleQueue[_Done]()
         self._due = list[tuple[float, int, TableCopy]]()
         self._order = count()
         self._running = 0
-        self._large = threading.Semaphore(_LARGE_AT_ONCE)
         self._obligations = list[Cause]()
         self._obliged_s = 0.0
         self._mark: StandbyMark | None = None
-        self._ended: LakelogError | None = None
-        self._schemas = set[str]()
+        self._ended: Exception | None = None
+        self._is_whole = False
+        self.put_bytes = 0
 
     @property
     def is_level(self) -> bool:
@@ -103,11 +100,11 @@ class Replicator:
     def lag_s(self) -> float:
         """The age of the moment as of which the standby has everything: at least how old the look is."""
         now = self._clock.monotonic()
-        return max((now - copy.level_s for copy in self.standing.tables.values()), default=0.0)
+        return max((now - copy.level_s for copy in [*self.standing.tables.values()]), default=0.0)
 
     def run(self, stopping: threading.Event, level: Callable[[], None] = lambda: None) -> None:
-        """Follow until `stopping` is set. `level` is called whenever the standby is level with all that was
-        seen. Raises Diverged, Conflict, and what the stores raise at the start.
+        """Follow until `stopping` is set. `level` is called again and again while the standby is of one
+        moment. Raises Diverged, Conflict, and what the stores raise at the start.
         """
         self._begin()
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="replicate") as pool:
@@ -127,31 +124,31 @@ class Replicator:
     # Beginning
 
     def _begin(self) -> None:
-        begun = open_copy(self._source, self._target, self._clock, self._with_credentials)
+        begun = open_standby(self._source, self._target, self._clock, self._with_credentials)
         self._mark = begun.mark
+        self._carrier.witness = begun.witness
         for record in begun.topics:
             self.standing.topics.take(record)
         for found in begun.tables:
             copy = self._added(found.directory, found.kind)
             if found.version >= 0:
                 copy.begin_at(found.version, found.end)
-                copy.needs_base = not found.goes_on
                 self._obligations += [Decided(*each) for each in found.decided]
-            else:
-                copy.needs_base = True
+            copy.needs_base = not found.goes_on
             if found.kind is Kind.GROUPS and found.snapshot is not None:
                 self.standing.groups.follow(self._target, found.directory, found.snapshot)
         self.standing.begin_with_groups()
         self._oblige_groups()
 
     def _added(self, directory: str, kind: Kind) -> TableCopy:
-        known = directory in self.standing.tables
-        copy = self.standing.add(directory, kind)
-        if not known:
+        copy = self.standing.tables.get(directory)
+        if copy is None:
+            copy = self.standing.tables[directory] = TableCopy(directory, kind)
             self._plan(copy, 0.0)
         return copy
 
     def _oblige_groups(self) -> None:
+        """Groups may be ahead of tables that begin later: until these are there, nothing is of one moment."""
         places = self.standing.topics.places
         for key, value in self.standing.groups.offsets.items():
             at = places.get((key.topic, value.topic_id, key.partition))
@@ -166,7 +163,8 @@ class Replicator:
         heapq.heappush(self._due, (copy.due_s, next(self._order), copy))
 
     def _want(self, copy: TableCopy) -> None:
-        if not copy.is_looking and copy.due_s > self._clock.monotonic():
+        """Look at a table at once: a commit of another one rests on it."""
+        if not copy.is_looking and not copy.is_held and copy.due_s > self._clock.monotonic():
             self._plan(copy, 0.0)
 
     def _start_looks(self) -> None:
@@ -175,16 +173,15 @@ class Replicator:
             due_s, _, copy = heapq.heappop(self._due)
             if due_s != copy.due_s or copy.is_looking or copy.is_gone:
                 continue  # it was planned anew
+            copy.is_held = False
             if copy.needs_base:
                 self._start_base(copy)
             elif len(copy.waiting) >= _WAITING_COMMITS or copy.waiting_bytes >= _WAITING_BYTES:
                 self._plan(copy, _PAUSE_S)
             else:
-                copy.is_looking, copy.looked_s = True, copy.looked_s
-                began = self._clock.monotonic()
-                self._submit(
-                    copy, partial(self._look, copy, copy.seen_version + 1), partial(self._looked, began)
-                )
+                copy.is_looking = True
+                look = partial(self._carrier.look, copy, copy.seen_version + 1)
+                self._submit(copy, look, partial(self._looked, self._clock.monotonic()))
 
     def _submit(
         self, copy: TableCopy, task: Callable[[], Any], act: Callable[[TableCopy, Any], None]
@@ -200,35 +197,8 @@ class Replicator:
         self._running += 1
         self._pool.submit(work)
 
-    def _look(self, copy: TableCopy, version: int) -> list[ReadCommit]:
-        """In a thread: read the table on, and bring large files over."""
-        found = read_on(self._source, copy.directory, version, partial(self._fetch, copy))
-        if any(commit.commit.adds for commit in found):
-            self._copy_schemas()
-        return found
-
-    def _fetch(self, copy: TableCopy, add: Add) -> bytes | None:
-        if copy.kind is Kind.FOLD:
-            return None
-        if add.size <= HELD_BYTES:
-            return read_file(self._source, copy.directory, add)
-        with self._large:
-            self._target.put(f"{copy.directory}/{add.path}", read_file(self._source, copy.directory, add))
-        return None
-
-    def _copy_schemas(self) -> None:
-        """Copy schemas that are new: they are older than any file that names them."""
-        for item in [*self._source.list(f"{SCHEMAS}/")]:
-            if item.path not in self._schemas:
-                try:
-                    self._target.put(item.path, self._source.get(item.path))
-                except ObjectMissing:
-                    continue  # an operator has just removed it
-                self._schemas.add(item.path)
-
-    def _looked(self, began: float, copy: TableCopy, found: list[ReadCommit]) -> None:
-        copy.is_looking = False
-        copy.looked_s = began
+    def _looked(self, began_s: float, copy: TableCopy, found: list[ReadCommit]) -> None:
+        copy.is_looking, copy.looked_s = False, began_s
         now = self._clock.monotonic()
         for read in found:
             waiting = self._waiting(copy, read, now)
@@ -242,8 +212,12 @@ class Replicator:
         else:
             copy.pause_s = min(max(_PAUSE_S, copy.pause_s * _PAUSE_GROWS), self._quiet_s())
             self._plan(copy, copy.pause_s)
-        if not copy.waiting and not found:
-            copy.level_s = began
+            copy.saw_end_s = began_s
+            if not copy.waiting:
+                copy.level_s = began_s
+                copy.went_well()
+        if copy.kind is Kind.METADATA:
+            self._carrier.witness = commit_path(copy.directory, copy.seen_version)
 
     def _quiet_s(self) -> float:
         most = _QUIET_PAID_LOOKS_S if requests_are_paid(self._source.url) else _QUIET_LOOKS_S
@@ -254,18 +228,14 @@ class Replicator:
             case Kind.PARTITION:
                 return Waiting(read, now, [*data_causes(read.commit, read.version)])
             case Kind.FOLD:
-                topic = copy.directory
-                return Waiting(read, now, [*fold_causes(read.commit.txns, topic)])
+                return Waiting(read, now, [*fold_causes(read.commit.txns, copy.directory)])
             case Kind.GROUPS:
-                rows = self._new_rows(copy, read)
-                causes, facts = group_causes(
-                    rows, copy.directory, self.standing.groups, self.standing.topics.places
-                )
+                groups, places = self.standing.groups, self.standing.topics.places
+                causes, facts = group_causes(self._new_rows(copy, read), copy.directory, groups, places)
                 return Waiting(read, now, [*causes, *data_causes(read.commit, read.version)], facts)
             case Kind.METADATA:
-                records = [decode(row) for row in self._new_rows(copy, read)]
-                topics = [record for record in records if isinstance(record, TopicRecord)]
-                return Waiting(read, now, self._topic_causes(topics), topics=topics)
+                causes, gone = self._topic_causes([*topics_of(self._new_rows(copy, read))])
+                return Waiting(read, now, causes, gone=gone)
             case Kind.CREDENTIALS:
                 return Waiting(read, now, [])
 
@@ -280,158 +250,160 @@ class Replicator:
             for batch in segments.read_bytes(data, copy.directory, segment_of(add)):
                 yield from to_records(batch)
 
-    def _topic_causes(self, topics: Sequence[TopicRecord]) -> list[Cause]:
-        """The tables that topics name, which are looked at from now on."""
-        causes: list[Cause] = []
+    def _topic_causes(self, topics: Sequence[TopicRecord]) -> tuple[list[Cause], set[str]]:
+        """The tables that topics name, which are looked at from now on; and the directories that are gone."""
+        causes, gone = list[Cause](), set[str]()
         for record in topics:
-            self.standing.topics.take(record)
+            gone |= self.standing.topics.take(record)
             for directory, kind in tables_of(record) if record.live else ():
                 self._added(directory, kind)
                 causes.append(Version(directory, 0))
-        return causes
+        return causes, gone
 
     # Beginning a table at a checkpoint
 
     def _start_base(self, copy: TableCopy) -> None:
-        if copy.is_putting:
-            self._plan(copy, _PAUSE_S)
-            return
-        if copy.kind is Kind.METADATA and copy.version < 0 and self._is_any_missing():
+        is_first = copy.kind is Kind.METADATA and copy.version < 0
+        if copy.is_putting or (is_first and self._is_any_missing()):
             self._plan(copy, _PAUSE_S)
             return
         self._set_level(False)
         copy.is_looking = True
         copy.waiting.clear()
         copy.waiting_bytes = 0
-        began = self._clock.monotonic()
-        self._submit(copy, partial(self._read_base, copy), partial(self._based, began))
+        self._submit(copy, partial(self._carrier.base, copy), partial(self._based, self._clock.monotonic()))
 
     def _is_any_missing(self) -> bool:
+        """Whether the standby lacks a table that the metadata log may name."""
         return any(
             copy.version < 0 and not copy.is_gone and copy.kind is not Kind.METADATA
             for copy in self.standing.tables.values()
         )
 
-    def _read_base(self, copy: TableCopy) -> Base | None:
-        """In a thread: read a table's newest checkpoint and what came after it, and bring its files over."""
-        base = read_base(self._source, copy.directory)
-        if base is None:
-            return None
-        there = {item.path: item.size for item in self._target.list(f"{copy.directory}/")}
-        if copy.kind is not Kind.FOLD:
-            for add in sorted(base.adds, key=lambda add: add.size):
-                if there.get(f"{copy.directory}/{add.path}") != add.size:
-                    with self._large:
-                        data = read_file(self._source, copy.directory, add)
-                        self._target.put(f"{copy.directory}/{add.path}", data)
-        self._copy_schemas()
-        if copy.kind is not Kind.METADATA:
-            put_base(self._target, copy.directory, base, self._clock)
-        return base
-
-    def _based(self, began: float, copy: TableCopy, base: Base | None) -> None:
+    def _based(self, began_s: float, copy: TableCopy, base: Base | None) -> None:
         copy.is_looking = False
         if base is None:
             copy.is_gone = copy.kind is not Kind.METADATA
-            copy.level_s = self._clock.monotonic()
-            return
-        if copy.kind is Kind.METADATA and self._names_others(copy, base):
-            self._plan(copy, 0.0)
+            copy.level_s = began_s
             return
         if copy.kind is Kind.METADATA:
-            put_base(self._target, copy.directory, base, self._clock)
+            # It is put when all tables are there that it names: without it the root is none.
+            self._topic_causes([*topics_of(records_of(self._target, copy.directory, base.adds))])
+            if self._is_any_missing():
+                self._plan(copy, _PAUSE_S)
+                return
+        copy.is_looking = True
+        put = partial(self._carrier.put_base, copy, base)
+        self._submit(copy, put, partial(self._base_put, began_s, base))
+
+    def _base_put(self, began_s: float, base: Base, copy: TableCopy, _: None) -> None:
+        copy.is_looking, copy.looked_s = False, began_s
         copy.begin_at(base.version, high_watermark(base.txns))
-        copy.looked_s = began
+        copy.went_well()
+        self.put_bytes += sum(add.size for add in base.adds)
         if copy.kind is Kind.GROUPS:
-            self._follow_groups(copy)
-        self._obligations += (
-            [Decided(*each) for each in applied(base.txns)] if copy.kind is Kind.PARTITION else []
-        )
+            snapshot = Table(self._target, copy.directory, self._clock).snapshot
+            self.standing.groups.follow(self._target, copy.directory, snapshot)
+            self.standing.begin_with_groups()
+            self._oblige_groups()
+        if copy.kind is Kind.PARTITION:
+            self._obligations += [Decided(*each) for each in applied(base.txns)]
         self._plan(copy, 0.0)
-
-    def _names_others(self, copy: TableCopy, base: Base) -> bool:
-        """Whether the metadata log names tables that are not in the standby yet."""
-        for row in records_of(self._target, copy.directory, base.adds):
-            record = decode(row)
-            if isinstance(record, TopicRecord):
-                self._topic_causes([record])
-        return self._is_any_missing()
-
-    def _follow_groups(self, copy: TableCopy) -> None:
-        from log_tables.table.table import Table
-
-        snapshot = Table(self._target, copy.directory, self._clock).snapshot
-        self.standing.groups.follow(self._target, copy.directory, snapshot)
-        self.standing.begin_with_groups()
-        self._oblige_groups()
 
     # Putting
 
     def _put_what_may_be_seen(self) -> None:
-        for copy in self.standing.tables.values():
-            if not copy.waiting or copy.is_putting or copy.needs_base:
+        for copy in [*self.standing.tables.values()]:
+            if not copy.waiting or copy.is_putting or copy.needs_base or copy.is_held:
                 continue
-            ready = list[Waiting]()
-            for waiting in copy.waiting:
-                waiting.causes = self.standing.lacks(waiting.causes, waiting.seen_s)
-                if waiting.causes:
-                    break
-                ready.append(waiting)
+            ready = [*self._ready(copy)]
             if ready:
                 copy.is_putting = True
-                self._submit(copy, partial(self._put, copy, ready), self._noted)
+                self._submit(copy, partial(self._carrier.put, copy, ready), self._noted)
 
-    def _put(self, copy: TableCopy, ready: Sequence[Waiting]) -> tuple[int, Exception | None]:
-        """In a thread: put commits in order; returns how many, and the error that kept the next one."""
-        for number, waiting in enumerate(ready):
-            try:
-                for path in sorted(waiting.facts.staged()) if waiting.facts is not None else ():
-                    self._copy_staged(path)
-                put_read(self._target, copy.directory, waiting.read, self._clock)
-            except LakelogError as error:
-                return number, error
-        return len(ready), None
+    def _ready(self, copy: TableCopy) -> Iterator[Waiting]:
+        """The next commits of a table that may be seen now."""
+        for waiting in copy.waiting:
+            waiting.causes = self.standing.lacks(waiting.causes, waiting.seen_s)
+            if waiting.causes:
+                return
+            yield waiting
 
-    def _copy_staged(self, path: str) -> None:
-        try:
-            self._target.put(path, self._source.get(path))
-        except ObjectMissing:
-            pass  # the transaction was applied since, as its table says further on
-
-    def _noted(self, copy: TableCopy, made: tuple[int, Exception | None]) -> None:
+    def _noted(self, copy: TableCopy, made: tuple[int, LakelogError | None]) -> None:
         number, error = made
         copy.is_putting = False
+        staged, gone = set[str](), set[str]()
         for _ in range(number):
             put = copy.waiting.popleft()
             copy.waiting_bytes -= put.read.size
-            self.standing.note_put(copy, put)
+            self.put_bytes += put.read.size
+            staged |= self.standing.note_put(copy, put)
+            gone |= put.gone
         if not copy.waiting:
-            copy.level_s = max(copy.level_s, min(copy.looked_s, self._clock.monotonic()))
+            copy.level_s = max(copy.level_s, copy.saw_end_s)
+        if staged:
+            self._submit(copy, partial(self._target.delete_objects, sorted(staged)), _ignore)
+        for directory in gone:
+            self._drop(directory)
         if error is not None:
             self._failed(copy, error)
-        else:
-            copy.failed, copy.failure = 0, ""
+            return
+        copy.went_well()
+        if copy.version >= copy.tidied + _TIDY_COMMITS and not copy.is_tidying:
+            copy.is_tidying, copy.tidied = True, copy.version
+            self._submit(
+                copy, partial(self._carrier.tidy, copy, copy.checkpointed, copy.version), self._tidied
+            )
+
+    # Keeping the standby small
+
+    def _tidied(self, copy: TableCopy, newest: int) -> None:
+        copy.is_tidying, copy.checkpointed = False, newest
+
+    def _drop(self, directory: str) -> None:
+        """Forget a topic whose files the original has removed, and remove those of the standby."""
+        for table in [*self.standing.tables]:
+            if table == directory or table.startswith(f"{directory}/"):
+                self.standing.tables.pop(table).is_gone = True
+        metadata = self.standing.tables[METADATA_DIRECTORY]
+        self._submit(metadata, partial(self._carrier.remove, directory), _ignore)
+
+    def _clean_one(self) -> None:
+        """Compare the files of one table with the original's, if it has removed some and is due."""
+        now = self._clock.monotonic()
+        due = (
+            copy
+            for copy in self.standing.tables.values()
+            if copy.has_removed and copy.kind is not Kind.FOLD and not copy.waiting and not copy.is_tidying
+        )
+        copy = min(due, key=lambda each: each.cleaned_s, default=None)
+        if copy is not None and now >= copy.cleaned_s + _CLEAN_S:
+            copy.is_tidying, copy.has_removed, copy.cleaned_s = True, False, now
+            self._submit(copy, partial(self._carrier.clean, copy), self._cleaned)
+
+    def _cleaned(self, copy: TableCopy, _: None) -> None:
+        copy.is_tidying = False
 
     # Failing
 
     def _failed(self, copy: TableCopy, error: Exception) -> None:
-        if isinstance(error, Diverged):
-            self._ended = error
+        if isinstance(error, Diverged) or not isinstance(error, LakelogError):
+            self._ended = self._ended or error
             return
-        if not isinstance(error, LakelogError):
-            raise error
         if isinstance(error, ObjectMissing):
             copy.needs_base = True
-        copy.failed += 1
+        copy.failed, copy.is_held = copy.failed + 1, True
         if str(error) != copy.failure:
             _log.warning("%s is not replicated now: %s", copy.directory, error)
         copy.failure = str(error)
         self._plan(copy, min(_FAILED_MAX_S, _FAILED_S * 2 ** (copy.failed - 1)))
 
     def _await_some(self) -> None:
-        timeout = max(0.0, min(self._due[0][0] - self._clock.monotonic(), 0.5)) if self._due else 0.5
+        """Take what threads have done, or wait until a look is due."""
+        wait_s = self._due[0][0] - self._clock.monotonic() if self._due else _AWAIT_S
         try:
-            self._take(self._done.get(timeout=timeout or None) if timeout else self._done.get_nowait())
+            if wait_s > 0 or self._running:
+                self._take(self._done.get(timeout=min(max(wait_s, 0.001), _AWAIT_S)))
             while True:
                 self._take(self._done.get_nowait())
         except queue.Empty:
@@ -446,20 +418,21 @@ class Replicator:
             except LakelogError as failure:
                 error = failure
         if error is not None:
-            done.copy.is_looking = False
+            done.copy.is_looking = done.copy.is_tidying = False
             self._failed(done.copy, error)
 
     # Level
 
     def _note_level(self, level: Callable[[], None]) -> None:
-        self._obligations = self.standing.lacks(self._obligations, self._obliged_s)
-        tables = self.standing.tables.values()
-        if self._obligations or any(
-            (copy.version < 0 and not copy.is_gone) or copy.needs_base for copy in tables
+        if self._obligations:
+            self._obligations = self.standing.lacks(self._obligations, self._obliged_s)
+        elif self.is_level:
+            level()
+        elif not any(
+            (copy.version < 0 and not copy.is_gone) or copy.needs_base
+            for copy in self.standing.tables.values()
         ):
-            return
-        self._set_level(True)
-        level()
+            self._set_level(True)
 
     def _set_level(self, is_level: bool) -> None:
         assert self._mark is not None
@@ -469,6 +442,6 @@ class Replicator:
         if found is None or found.is_promoted:
             self._ended = Conflict("the standby was promoted; nothing is replicated to it any more")
             return
-        self._mark = StandbyMark(self._mark.source, self._mark.cluster_id, is_level)
+        self._mark = replace(self._mark, is_level=is_level)
         put_mark(self._target, self._mark)
         _log.info("the standby %s of one moment", "is" if is_level else "is not yet")

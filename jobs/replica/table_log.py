@@ -27,9 +27,6 @@ READ_COMMITS = 64
 READ_BYTES = 8 * 1024 * 1024
 """The most commits, and bytes of their files, that are read of a table at once."""
 
-HELD_BYTES = 1024 * 1024
-"""A file up to this size is put together with the commit that adds it."""
-
 
 class Diverged(Conflict):
     """The standby has a commit that its original has not."""
@@ -241,6 +238,16 @@ def delete_before(target: Store, directory: str, first: int) -> None:
     target.make_durable(log_directory(directory))
     for path in log_before(target, directory, first):
         target.delete(path)
+
+
+def first_version(store: Store, directory: str) -> int:
+    """The oldest version of which the log of a table has a commit or a checkpoint; 0 without any."""
+    for item in store.list(f"{log_directory(directory)}/"):
+        version = commit_version(item.path)
+        version = checkpoint_version(item.path) if version is None else version
+        if version is not None:
+            return version
+    return 0
 
 
 def log_before(store: Store, directory: str, first: int) -> Iterator[str]:

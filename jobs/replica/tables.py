@@ -38,14 +38,16 @@ class Waiting:
     seen_s: float
     causes: list[Cause]
     facts: GroupFacts | None = None
-    topics: list[TopicRecord] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+    """The directories of topics whose files go by this commit."""
 
 
 @dataclass(slots=True)
 class TableCopy:
     """A table. The standby has `version` and the high watermark `end`; the original had `seen_version` and
     `seen_end` when it was looked at last, a look that began at `looked_s`. `level_s` is the time as of which
-    the standby has all of it, `due_s` that of the next look; `looked_to_end` whether the last look found all.
+    the standby has all of it, `due_s` that of the next look; `saw_end_s` when the last look began that found
+    nothing new.
     """
 
     directory: str
@@ -55,20 +57,28 @@ class TableCopy:
     seen_version: int = -1
     seen_end: int = 0
     looked_s: float = -math.inf
+    saw_end_s: float = -math.inf
     level_s: float = -math.inf
     due_s: float = -math.inf
     pause_s: float = 0.0
     checkpointed: int = -1
-    checkpoint_looked: int = 0
+    tidied: int = 0
+    cleaned_s: float = -math.inf
     waiting: deque[Waiting] = field(default_factory=deque)
     waiting_bytes: int = 0
     is_looking: bool = False
     is_putting: bool = False
     needs_base: bool = False
-    removed: bool = False
+    is_tidying: bool = False
+    has_removed: bool = True
     is_gone: bool = False
+    is_held: bool = False
     failed: int = 0
     failure: str = ""
+
+    def went_well(self) -> None:
+        """Nothing keeps it any more."""
+        self.failed, self.failure = 0, ""
 
     def begin_at(self, version: int, end: int) -> None:
         """The standby has the table up to `version`."""
@@ -132,29 +142,29 @@ class Standing:
         self.intents: dict[IntentKey, Intent] = {}
         self.wanted: Callable[[TableCopy], None] = lambda _: None
 
-    def add(self, directory: str, kind: Kind) -> TableCopy:
-        """The table at `directory`, which may be known."""
-        return self.tables.setdefault(directory, TableCopy(directory, kind))
-
     def begin_with_groups(self) -> None:
         """The standby has all that is known of groups."""
         self.epochs, self.ended = dict(self.groups.epochs), dict(self.groups.ended)
         self.intents = dict(self.groups.pending)
 
-    def note_put(self, copy: TableCopy, put: Waiting) -> None:
-        """Note that the standby has a commit, the next one of its table."""
+    def note_put(self, copy: TableCopy, put: Waiting) -> set[str]:
+        """Note that the standby has a commit, the next one of its table; returns the staged files that nobody
+        waits for any longer.
+        """
         copy.version = put.read.version
         copy.end = max(copy.end, put.read.high_watermark)
-        copy.removed = copy.removed or bool(put.read.commit.removes)
+        copy.has_removed = copy.has_removed or bool(put.read.commit.removes)
+        left = set[str]()
         if put.facts is not None:
             for producer, epoch in put.facts.epochs.items():
                 self.epochs[producer] = max(epoch, self.epochs.get(producer, -1))
             self.ended |= put.facts.ended
             for key, intent in put.facts.intents.items():
-                if intent is None:
-                    self.intents.pop(key, None)
-                else:
+                before = self.intents.pop(key, None)
+                left |= {file.path for file in before.staged} if before is not None else set()
+                if intent is not None:
                     self.intents[key] = intent
+        return left - self.staged() if left else left
 
     def staged(self) -> set[str]:
         """The staged files for which transactions wait that the standby has."""
@@ -214,4 +224,5 @@ class Standing:
 
     def _is_in_no_group(self, is_unseen: bool, since_s: float) -> bool:
         groups = [copy for copy in self.tables.values() if copy.kind is Kind.GROUPS]
-        return all([self._is_nowhere(copy, is_unseen, since_s) for copy in groups])
+        looked = [self._is_nowhere(copy, is_unseen, since_s) for copy in groups]  # all are wanted at once
+        return all(looked)

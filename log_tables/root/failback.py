@@ -106,8 +106,8 @@ def _lost(lost: Sequence[Branch]) -> str:
     more = f"; and {counted(len(lost) - SHOWN, 'more table')}" if len(lost) > SHOWN else ""
     return (
         f"{counted(sum(each.records for each in lost), 'record')} are only in the old root: "
-        f"{'; '.join(map(str, lost[:SHOWN]))}{more}; read them there with `lakelog sql --data OLD` if you need "
-        "them, then run the command again with --discard"
+        f"{'; '.join(map(str, lost[:SHOWN]))}{more}; read them there with `lakelog sql --data OLD` if you "
+        "need them, then run the command again with --discard"
     )
 
 

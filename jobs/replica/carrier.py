@@ -1,0 +1,152 @@
+"""All that is read of a root and put into its standby, by threads that decide nothing."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from jobs.replica.table_log import (
+    Base,
+    ReadCommit,
+    copy_checkpoint,
+    delete_before,
+    first_version,
+    put_base,
+    put_read,
+    read_base,
+    read_file,
+    read_on,
+)
+from jobs.replica.tables import Kind, TableCopy, Waiting
+from log_tables.clock import Clock
+from log_tables.errors import LakelogError, ObjectMissing, StoreUnavailable
+from log_tables.layout import SCHEMAS, segment_base_offset
+from log_tables.limits import REPLACED_FILE_RETENTION_MS
+from log_tables.store.store import Store
+from log_tables.table.commit import Add
+
+_log = logging.getLogger(__name__)
+
+HELD_BYTES = 1024 * 1024
+"""A file up to this size is held in memory, and put together with the commit that adds it."""
+
+_LARGE_AT_ONCE = 4
+"""Larger files that are in memory at once."""
+
+
+class Carrier:
+    """Carries files and commits from `source` to `target`. Thread-safe; blocking."""
+
+    def __init__(self, source: Store, target: Store, clock: Clock) -> None:
+        self.source, self.target, self._clock = source, target, clock
+        self._large = threading.Semaphore(_LARGE_AT_ONCE)
+        self._schemas = set[str]()
+        self.witness = ""
+        """An object of the original that is there as long as its root is."""
+
+    def check_source(self) -> None:
+        """Raise StoreUnavailable if the root of the original is not there: a mount that is lost looks like a
+        table without news.
+        """
+        try:
+            self.source.head(self.witness)
+        except ObjectMissing:
+            raise StoreUnavailable(
+                f"{self.witness} is no longer in the root {self.source.url}; check that it is mounted"
+            ) from None
+
+    def look(self, copy: TableCopy, version: int) -> list[ReadCommit]:
+        """Read a table on from `version`, and bring large files over. Raises ObjectMissing when a file is
+        gone, and what the stores raise.
+        """
+        found = read_on(self.source, copy.directory, version, lambda add: self._fetched(copy, add))
+        if any(read.commit.adds for read in found) and copy.kind is not Kind.FOLD:
+            self._copy_schemas()
+        return found
+
+    def _fetched(self, copy: TableCopy, add: Add) -> bytes | None:
+        if copy.kind is Kind.FOLD:
+            return None  # its files are the partitions'
+        if add.size <= HELD_BYTES:
+            return read_file(self.source, copy.directory, add)
+        self._copy_file(copy.directory, add)
+        return None
+
+    def _copy_file(self, directory: str, add: Add) -> None:
+        with self._large:
+            self.target.put(f"{directory}/{add.path}", read_file(self.source, directory, add))
+
+    def _copy_schemas(self) -> None:
+        """Copy schemas that are new: they are older than any file that names them."""
+        for item in [*self.source.list(f"{SCHEMAS}/")]:
+            if item.path not in self._schemas:
+                with suppress(ObjectMissing):  # an operator has just removed it
+                    self.target.put(item.path, self.source.get(item.path))
+                    self._schemas.add(item.path)
+
+    def base(self, copy: TableCopy) -> Base | None:
+        """A table as of its newest checkpoint, with its files brought over; None if the original has none."""
+        base = read_base(self.source, copy.directory)
+        if base is None:
+            self.check_source()
+            return None
+        if copy.kind is not Kind.FOLD:
+            there = {item.path: item.size for item in self.target.list(f"{copy.directory}/")}
+            # The small ones first: they are merged, and gone, soonest.
+            for add in sorted(base.adds, key=lambda add: add.size):
+                if there.get(f"{copy.directory}/{add.path}") != add.size:
+                    self._copy_file(copy.directory, add)
+        self._copy_schemas()
+        return base
+
+    def put_base(self, copy: TableCopy, base: Base) -> None:
+        """Let the standby's log of a table begin at `base`. Raises Diverged, and what the stores raise."""
+        put_base(self.target, copy.directory, base, self._clock)
+
+    def put(self, copy: TableCopy, ready: Sequence[Waiting]) -> tuple[int, LakelogError | None]:
+        """Put commits in order; returns how many, and the error that kept the next one."""
+        for number, waiting in enumerate(ready):
+            try:
+                for path in sorted(waiting.facts.staged()) if waiting.facts is not None else ():
+                    with suppress(ObjectMissing):  # it was applied since, as its table says further on
+                        self.target.put(path, self.source.get(path))
+                put_read(self.target, copy.directory, waiting.read, self._clock)
+            except LakelogError as error:
+                return number, error
+        return len(ready), None
+
+    def tidy(self, copy: TableCopy, known: int, version: int) -> int:
+        """Copy a checkpoint that is newer than `known`, and take off the log that the original has no longer;
+        returns the newest checkpoint that is known.
+        """
+        try:
+            newest = copy_checkpoint(self.source, self.target, copy.directory, known, version)
+            if newest > known:
+                first = first_version(self.source, copy.directory)
+                delete_before(self.target, copy.directory, min(first, newest))
+        except LakelogError as error:
+            _log.warning("the log of %s is not kept short now: %s", copy.directory, error)
+            return known
+        return newest
+
+    def clean(self, copy: TableCopy) -> None:
+        """Remove the files that the original has removed, of a table that is level with it.
+
+        All that the newest version names is at the original, which removes nothing that is named.
+        """
+        prefix = f"{copy.directory}/"
+        horizon = self.target.now_ms() - REPLACED_FILE_RETENTION_MS
+        old = [item.path for item in self.target.list(prefix) if item.modified_ms < horizon]
+        there = {item.path for item in self.source.list(prefix)}
+        gone = [path for path in old if path not in there and _is_segment(path.removeprefix(prefix))]
+        if gone:
+            self.check_source()
+            self.target.delete_objects(gone)
+
+    def remove(self, directory: str) -> None:
+        """Remove what the standby has in the directory of a topic."""
+        self.target.delete_objects([item.path for item in [*self.target.list(f"{directory}/")]])
+
+
+def _is_segment(name: str) -> bool:
+    return "/" not in name and segment_base_offset(name) is not None
