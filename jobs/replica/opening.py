@@ -17,6 +17,7 @@ from log_tables.layout import (
     CONSUMER_OFFSETS,
     CREDENTIALS_DIRECTORY,
     METADATA_DIRECTORY,
+    commit_path,
     topic_directory,
 )
 from log_tables.record import Record, to_records
