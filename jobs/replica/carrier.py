@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
+from jobs.replica.opening import Opened, opened
 from jobs.replica.table_log import (
     Base,
     ReadCommit,
@@ -63,6 +64,22 @@ class Carrier:
         if any(read.commit.adds for read in found) and copy.kind is not Kind.FOLD:
             self._copy_schemas()
         return found
+
+    def look_afar(self, copy: TableCopy, here: int, there: int) -> tuple[list[ReadCommit], list[ReadCommit]]:
+        """The commits from version `here` on that another process has put into the standby, and those from
+        `there` on of the original, without their files but for those of groups and metadata.
+        """
+        with_files = copy.kind in (Kind.GROUPS, Kind.METADATA)
+
+        def fetched(add: Add) -> bytes | None:
+            return read_file(self.target, copy.directory, add) if with_files else None
+
+        seen = read_on(self.source, copy.directory, there, lambda _: None)
+        return read_on(self.target, copy.directory, here, fetched), seen
+
+    def opened(self, copy: TableCopy) -> Opened:
+        """Where the standby has a table that another process copies, or did. Raises Diverged."""
+        return opened(self.source, self.target, self._clock, (copy.directory, copy.kind))
 
     def _fetched(self, copy: TableCopy, add: Add) -> bytes | None:
         if copy.kind is Kind.FOLD:

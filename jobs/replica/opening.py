@@ -84,7 +84,7 @@ def open_standby(source: Store, target: Store, clock: Clock, with_credentials: b
     if with_credentials and any(True for _ in source.list(f"{CREDENTIALS_DIRECTORY}/")):
         places.append((CREDENTIALS_DIRECTORY, Kind.CREDENTIALS))
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="open") as pool:
-        tables = [*pool.map(partial(_opened, source, target, clock), places)]
+        tables = [*pool.map(partial(opened, source, target, clock), places)]
     return Begun(mark, commit_path(METADATA_DIRECTORY, original.version), [*topics.values()], tables)
 
 
@@ -140,7 +140,8 @@ def _deleted(source: Store, record: TopicRecord) -> Iterator[tuple[str, Kind]]:
             yield directory, Kind.FOLD
 
 
-def _opened(source: Store, target: Store, clock: Clock, place: tuple[str, Kind]) -> Opened:
+def opened(source: Store, target: Store, clock: Clock, place: tuple[str, Kind]) -> Opened:
+    """Where the standby has the table of a place. Raises Diverged, Damaged, StoreUnavailable."""
     directory, kind = place
     try:
         if kind is Kind.FOLD:

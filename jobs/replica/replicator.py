@@ -2,6 +2,7 @@
 
 import heapq
 import logging
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +16,9 @@ from msgspec.structs import replace
 
 from jobs.replica.carrier import Carrier
 from jobs.replica.causes import Cause, Decided, Records, Version, data_causes, fold_causes, group_causes
-from jobs.replica.opening import open_standby, records_of, topics_of
+from jobs.replica.opening import Opened, open_standby, records_of, topics_of
 from jobs.replica.table_log import Base, Diverged, ReadCommit, high_watermark
-from jobs.replica.tables import Kind, Standing, TableCopy, Waiting, tables_of
+from jobs.replica.tables import ROOT, Kind, Standing, TableCopy, Waiting, tables_of
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.standby import StandbyMark, put_mark, read_mark
@@ -48,6 +49,7 @@ _QUIET_LOOKS_S, _QUIET_PAID_LOOKS_S = 2000, 8
 """The most looks a second at tables that are quiet, where requests cost nothing and where they do."""
 
 _AWAIT_S = 0.5
+_COUNT_S = 1.0
 _FAILED_S = 1.0
 _FAILED_MAX_S = 30.0
 
@@ -68,6 +70,30 @@ class _Done:
     error: Exception | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Where the standby is, at a moment: it has all that was there `lag_s` ago, and lacks at least so many
+    `commits`, `records` and `bytes` of the `tables` that this process copies. `trouble` keeps it; empty if
+    nothing does.
+    """
+
+    is_level: bool = False
+    lag_s: float = 0.0
+    commits: int = 0
+    records: int = 0
+    bytes: int = 0
+    tables: int = 0
+    put_bytes: int = 0
+    trouble: str = ""
+
+
+def _is_begun(copy: TableCopy) -> bool:
+    """Whether the standby does not have a table as of a version of the original yet."""
+    if copy.is_gone:
+        return False
+    return copy.version < 0 or copy.needs_base or (copy.is_others and not copy.is_known)
+
+
 def _ignore(_copy: TableCopy, _made: object) -> None:
     """Do nothing with a result."""
 
@@ -75,9 +101,17 @@ def _ignore(_copy: TableCopy, _made: object) -> None:
 class Replicator:
     """Lets the root of `target` follow that of `source`. One thread decides, in `run`; others carry."""
 
-    def __init__(self, source: Store, target: Store, clock: Clock, with_credentials: bool = False) -> None:
+    def __init__(
+        self,
+        source: Store,
+        target: Store,
+        clock: Clock,
+        with_credentials: bool = False,
+        owns: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """`owns` says whether this process copies a table, or `ROOT`, the tables on which others rest."""
         self._source, self._target, self._clock = source, target, clock
-        self._with_credentials = with_credentials
+        self._with_credentials, self._owns = with_credentials, owns
         self._carrier = Carrier(source, target, clock)
         self.standing = Standing()
         self.standing.wanted = self._want
@@ -89,21 +123,22 @@ class Replicator:
         self._obliged_s = 0.0
         self._mark: StandbyMark | None = None
         self._ended: Exception | None = None
-        self._is_whole = False
-        self.put_bytes = 0
+        self._put_bytes = 0
+        self._begun_s, self._counted_s = clock.monotonic(), -math.inf
+        self.figures = Figures()
+        """The newest figures; another object with each round of counting."""
 
     @property
     def is_level(self) -> bool:
         """Whether the standby is of one moment."""
         return self._mark is not None and self._mark.is_level
 
-    def lag_s(self) -> float:
-        """The age of the moment as of which the standby has everything: at least how old the look is."""
-        now = self._clock.monotonic()
-        return max((now - copy.level_s for copy in [*self.standing.tables.values()]), default=0.0)
+    def end(self, error: Exception) -> None:
+        """Let `run` raise `error` soon. Of any thread."""
+        self._ended = self._ended or error
 
-    def run(self, stopping: threading.Event, level: Callable[[], None] = lambda: None) -> None:
-        """Follow until `stopping` is set. `level` is called again and again while the standby is of one
+    def run(self, stopping: threading.Event, level: Callable[[Figures], None] = lambda _: None) -> None:
+        """Follow until `stopping` is set. `level` is called about once a second while the standby is of one
         moment. Raises Diverged, Conflict, and what the stores raise at the start.
         """
         self._begin()
@@ -113,7 +148,8 @@ class Replicator:
                 while not stopping.is_set() and self._ended is None:
                     self._start_looks()
                     self._put_what_may_be_seen()
-                    self._note_level(level)
+                    self._note_level()
+                    self._count(level)
                     self._await_some()
             finally:
                 while self._running:
@@ -164,6 +200,7 @@ class Replicator:
 
     def _want(self, copy: TableCopy) -> None:
         """Look at a table at once: a commit of another one rests on it."""
+        copy.is_wanted = True
         if not copy.is_looking and not copy.is_held and copy.due_s > self._clock.monotonic():
             self._plan(copy, 0.0)
 
@@ -174,7 +211,12 @@ class Replicator:
             if due_s != copy.due_s or copy.is_looking or copy.is_gone:
                 continue  # it was planned anew
             copy.is_held = False
-            if copy.needs_base:
+            if not self._owns(copy.part):
+                self._leave_to_others(copy)
+            elif copy.is_others:
+                copy.is_looking = True
+                self._submit(copy, partial(self._carrier.opened, copy), self._taken_over)
+            elif copy.needs_base:
                 self._start_base(copy)
             elif len(copy.waiting) >= _WAITING_COMMITS or copy.waiting_bytes >= _WAITING_BYTES:
                 self._plan(copy, _PAUSE_S)
@@ -241,7 +283,7 @@ class Replicator:
 
     def _new_rows(self, copy: TableCopy, read: ReadCommit) -> Iterator[Record]:
         """The records that a commit appends."""
-        if read.high_watermark <= copy.seen_end:
+        if read.high_watermark <= (copy.end if copy.is_others else copy.seen_end):
             return
         for add in read.commit.adds:
             data = read.files.get(add.path)
@@ -259,6 +301,58 @@ class Replicator:
                 self._added(directory, kind)
                 causes.append(Version(directory, 0))
         return causes, gone
+
+    # Tables that other processes copy
+
+    def _leave_to_others(self, copy: TableCopy) -> None:
+        """Look at a table that another process copies only as far as tables of this one rest on it."""
+        if copy.is_putting:
+            self._plan(copy, _PAUSE_S)
+            return
+        if not copy.is_others:
+            copy.leave()
+        if not (self.is_level or copy.is_known) and self._owns(ROOT):
+            copy.is_looking = True
+            self._submit(copy, partial(self._carrier.opened, copy), self._known)
+        elif copy.is_wanted or copy.kind is Kind.METADATA:
+            copy.is_looking, copy.is_wanted = True, False
+            look = partial(self._carrier.look_afar, copy, copy.version + 1, copy.seen_version + 1)
+            self._submit(copy, look, partial(self._looked_afar, self._clock.monotonic()))
+        else:
+            self._plan(copy, _QUIET_S)
+
+    def _looked_afar(
+        self, began_s: float, copy: TableCopy, found: tuple[list[ReadCommit], list[ReadCommit]]
+    ) -> None:
+        copy.is_looking, copy.looked_s, now = False, began_s, self._clock.monotonic()
+        here, there = found
+        for read in there:
+            copy.seen_version = read.version
+            copy.seen_end = max(copy.seen_end, read.high_watermark)
+        for read in here:
+            self.standing.note_put(copy, self._waiting(copy, read, now))
+        copy.seen_version = max(copy.seen_version, copy.version)
+        self._plan(copy, _PAUSE_S if here or there else _QUIET_S)
+
+    def _known(self, copy: TableCopy, found: Opened) -> None:
+        """Another process has brought a table so far: what it rests on has to come before all is level."""
+        copy.is_looking = False
+        if found.version >= 0:
+            copy.begin_at(found.version, found.end)
+            copy.is_known = found.goes_on
+            self._obligations += [Decided(*each) for each in found.decided]
+        self._plan(copy, _QUIET_S)
+
+    def _taken_over(self, copy: TableCopy, found: Opened) -> None:
+        """This process copies a table that another one did."""
+        copy.is_looking = copy.is_others = False
+        if found.version >= 0:
+            copy.begin_at(found.version, found.end)
+        copy.needs_base = not found.goes_on
+        if copy.kind is Kind.GROUPS and found.snapshot is not None:
+            self.standing.groups.follow(self._target, copy.directory, found.snapshot)
+            self.standing.begin_with_groups()
+        self._plan(copy, 0.0)
 
     # Beginning a table at a checkpoint
 
@@ -300,7 +394,7 @@ class Replicator:
         copy.is_looking, copy.looked_s = False, began_s
         copy.begin_at(base.version, high_watermark(base.txns))
         copy.went_well()
-        self.put_bytes += sum(add.size for add in base.adds)
+        self._put_bytes += sum(add.size for add in base.adds)
         if copy.kind is Kind.GROUPS:
             snapshot = Table(self._target, copy.directory, self._clock).snapshot
             self.standing.groups.follow(self._target, copy.directory, snapshot)
@@ -336,7 +430,7 @@ class Replicator:
         for _ in range(number):
             put = copy.waiting.popleft()
             copy.waiting_bytes -= put.read.size
-            self.put_bytes += put.read.size
+            self._put_bytes += put.read.size
             staged |= self.standing.note_put(copy, put)
             gone |= put.gone
         if not copy.waiting:
@@ -374,7 +468,9 @@ class Replicator:
         due = (
             copy
             for copy in self.standing.tables.values()
-            if copy.has_removed and copy.kind is not Kind.FOLD and not copy.waiting and not copy.is_tidying
+            if copy.has_removed
+            and copy.kind is not Kind.FOLD
+            and not (copy.waiting or copy.is_tidying or copy.is_others)
         )
         copy = min(due, key=lambda each: each.cleaned_s, default=None)
         if copy is not None and now >= copy.cleaned_s + _CLEAN_S:
@@ -423,16 +519,41 @@ class Replicator:
 
     # Level
 
-    def _note_level(self, level: Callable[[], None]) -> None:
+    def _note_level(self) -> None:
         if self._obligations:
             self._obligations = self.standing.lacks(self._obligations, self._obliged_s)
-        elif self.is_level:
-            level()
-        elif not any(
-            (copy.version < 0 and not copy.is_gone) or copy.needs_base
-            for copy in self.standing.tables.values()
+        elif (
+            not self.is_level and self._owns(ROOT) and not any(map(_is_begun, self.standing.tables.values()))
         ):
             self._set_level(True)
+
+    def note_mark(self, mark: StandbyMark) -> None:
+        """Note what the mark of the standby says, which another process may have changed. Of any thread."""
+        if self._mark is not None and self._mark.is_level and not mark.is_level:
+            for copy in [*self.standing.tables.values()]:
+                copy.is_known = False
+        self._mark = mark
+
+    def _count(self, level: Callable[[Figures], None]) -> None:
+        now = self._clock.monotonic()
+        if now < self._counted_s + _COUNT_S:
+            return
+        self._counted_s = now
+        own = [copy for copy in self.standing.tables.values() if not copy.is_gone and not copy.is_others]
+        as_of_s = min((copy.level_s for copy in own), default=self._begun_s)
+        self.figures = Figures(
+            self.is_level,
+            now - max(as_of_s, self._begun_s),
+            sum(len(copy.waiting) for copy in own),
+            sum(copy.seen_end - copy.end for copy in own if copy.kind is Kind.PARTITION),
+            sum(copy.waiting_bytes for copy in own),
+            len(own),
+            self._put_bytes,
+            next((f"{copy.directory}: {copy.failure}" for copy in own if copy.failure), ""),
+        )
+        self._clean_one()
+        if self.is_level:
+            level(self.figures)
 
     def _set_level(self, is_level: bool) -> None:
         assert self._mark is not None

@@ -19,6 +19,9 @@ from log_tables.layout import (
 )
 from log_tables.root.group_replay import GroupReplay
 
+ROOT = "root"
+"""The tables on which others rest: one process copies all of them."""
+
 
 class Kind(Enum):
     """The sort of a table, which says what its commits rest on."""
@@ -70,11 +73,25 @@ class TableCopy:
     is_putting: bool = False
     needs_base: bool = False
     is_tidying: bool = False
+    is_others: bool = False
+    is_wanted: bool = False
+    is_known: bool = False
     has_removed: bool = True
     is_gone: bool = False
     is_held: bool = False
     failed: int = 0
     failure: str = ""
+
+    @property
+    def part(self) -> str:
+        """The part of the work that it belongs to. Tables on which others rest are one."""
+        return self.directory if self.kind is Kind.PARTITION else ROOT
+
+    def leave(self) -> None:
+        """Leave it to another process."""
+        self.is_others = True
+        self.begin_at(self.version, self.end)
+        self.went_well()
 
     def went_well(self) -> None:
         """Nothing keeps it any more."""
@@ -224,5 +241,9 @@ class Standing:
 
     def _is_in_no_group(self, is_unseen: bool, since_s: float) -> bool:
         groups = [copy for copy in self.tables.values() if copy.kind is Kind.GROUPS]
+        if any(copy.is_others for copy in groups):  # of those is known what is in the standby, and no more
+            for copy in groups:
+                self.wanted(copy)
+            return False
         looked = [self._is_nowhere(copy, is_unseen, since_s) for copy in groups]  # all are wanted at once
         return all(looked)

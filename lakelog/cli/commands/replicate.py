@@ -32,7 +32,8 @@ def replicate(
     """Let ROOT2 follow this root, until SIGTERM or Ctrl-C. Several processes share its tables."""
     from api.log_format import log_to_stderr
     from ingest.settings import load_settings
-    from jobs.replica.replicator import Replicator
+    from jobs.replica.replication import Replication
+    from jobs.replica.replicator import Figures
     from lakelog.cli.beside import stopping_event
     from log_tables.clock import SystemClock
     from log_tables.store.store import open_store
@@ -42,6 +43,12 @@ def replicate(
     source = open_store(settings.data, settings.store_options, create=False, clock=clock)
     options = {**settings.store_options, **pairs(store_option, "--store-option")}
     standby = open_store(target, options, clock=clock)
+    begun_s = clock.monotonic()
     with stopping_event(with_stdin) as stopping:
-        follow = Replicator(source, standby, clock, with_credentials)
-        follow.run(stopping, stopping.set if once else lambda: None)
+
+        def end(now: Figures) -> None:
+            if not now.commits and now.lag_s < clock.monotonic() - begun_s:
+                stopping.set()
+
+        follow = Replication(source, standby, clock, with_credentials)
+        follow.run(stopping, end if once else lambda _: None)
