@@ -1,5 +1,5 @@
 """Programs of lakelog that run beside a gateway, each in a process of its own: the scheduler of maintenance,
-and mirrors.
+mirrors, and replication to a standby.
 """
 
 import json
@@ -108,6 +108,11 @@ def mirrors(settings: Settings, restarts: Backoff = RESTARTS) -> Beside:
     """`lakelog mirror run` for all mirrors, beside a gateway. Raises InvalidArgument, StoreUnavailable."""
     check_mirror_installed()
     return Beside("the mirror", ("mirror", "run"), settings, restarts)
+
+
+def replication(settings: Settings, standby: str, restarts: Backoff = RESTARTS) -> Beside:
+    """`lakelog replicate` to `standby`, beside a gateway. Raises InvalidArgument, StoreUnavailable."""
+    return Beside("the replication", ("replicate", standby), settings, restarts)
 
 
 @contextmanager

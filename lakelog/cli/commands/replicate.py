@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from lakelog.cli.common import Data, pairs
+from log_tables.errors import InvalidArgument
+from log_tables.units import BYTES, without_unit
 
 
 def replicate(
@@ -17,6 +19,17 @@ def replicate(
     with_credentials: Annotated[
         bool, typer.Option("--with-credentials", help="Copy API keys and users, too.")
     ] = False,
+    must_exist: Annotated[
+        bool, typer.Option("--must-exist", help="Refuse to begin a new standby: ROOT2 has to be one.")
+    ] = False,
+    max_bytes: Annotated[
+        str | None,
+        typer.Option("--max-bytes-per-second", metavar="SIZE", help="Read and write at most so much: 50MiB."),
+    ] = None,
+    max_requests: Annotated[
+        float | None,
+        typer.Option("--max-requests-per-second", min=1, help="Ask both stores at most so often."),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="End as soon as the standby is level.")] = False,
     with_stdin: Annotated[
         bool,
@@ -32,17 +45,27 @@ def replicate(
     """Let ROOT2 follow this root, until SIGTERM or Ctrl-C. Several processes share its tables."""
     from api.log_format import log_to_stderr
     from ingest.settings import load_settings
+    from jobs.replica.limited import LimitedStore, Rate
     from jobs.replica.replication import Replication
     from jobs.replica.replicator import Figures
     from lakelog.cli.beside import stopping_event
     from log_tables.clock import SystemClock
+    from log_tables.cluster.standby import read_mark
     from log_tables.store.store import open_store
 
     settings, clock = load_settings(config, data=data, **pairs(set_, "--set")), SystemClock()
     log_to_stderr(settings.log_level, settings.log_format)
     source = open_store(settings.data, settings.store_options, create=False, clock=clock)
     options = {**settings.store_options, **pairs(store_option, "--store-option")}
-    standby = open_store(target, options, clock=clock)
+    standby = open_store(target, options, create=not must_exist, clock=clock)
+    if must_exist and read_mark(standby) is None:
+        raise InvalidArgument(
+            f"{target} is no standby, and --must-exist is set; mount it, or begin one without --must-exist"
+        )
+    if max_bytes or max_requests:
+        requests, data_rate = Rate(clock, max_requests), Rate(clock, _bytes(max_bytes))
+        source = LimitedStore(source, requests, data_rate)
+        standby = LimitedStore(standby, requests, data_rate)
     begun_s = clock.monotonic()
     with stopping_event(with_stdin) as stopping:
 
@@ -52,3 +75,13 @@ def replicate(
 
         follow = Replication(source, standby, clock, with_credentials)
         follow.run(stopping, end if once else lambda _: None)
+
+
+def _bytes(text: str | None) -> float | None:
+    """A size a second. Raises InvalidArgument."""
+    if text is None:
+        return None
+    plain = without_unit(text, BYTES)
+    if not plain.isdecimal() or int(plain) == 0:
+        raise InvalidArgument(f"--max-bytes-per-second {text!r} is no size; write it as 50MiB")
+    return float(plain)

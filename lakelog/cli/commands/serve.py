@@ -55,6 +55,12 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
     mirror: Annotated[
         bool, typer.Option("--mirror", help="Also run `lakelog mirror run`, for all mirrors of the root.")
     ] = False,
+    replicate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROOT2", help="Also run `lakelog replicate ROOT2`, with standby_store_options."
+        ),
+    ] = None,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Gateway processes behind the port; each uses about one core.")
     ] = 1,
@@ -91,10 +97,12 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
         if kafka_port is not None:
             at = f"[{settings.host}]" if ":" in settings.host else settings.host
             settings = settings.model_copy(update={"kafka_listener": f"{at}:{kafka_port}"})
-        _serve(settings, workers, maintain, mirror)
+        _serve(settings, workers, maintain, mirror, replicate)
 
 
-def _serve(settings: "Settings", workers: int, maintain: bool, mirror: bool) -> None:
+def _serve(
+    settings: "Settings", workers: int, maintain: bool, mirror: bool, standby: str | None
+) -> None:
     # Arrow's own pool keeps what it freed, a heap for each commit thread; malloc gives it back (measured
     # while 10 million records passed: 360 MB resident against 470 MB). It is chosen when Arrow is loaded.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -102,7 +110,7 @@ def _serve(settings: "Settings", workers: int, maintain: bool, mirror: bool) -> 
 
     log_to_stderr(settings.log_level, settings.log_format)
     try:
-        _run(settings, workers, maintain, mirror)
+        _run(settings, workers, maintain, mirror, standby)
     except (LakelogError, OSError) as error:
         if settings.log_format != "json":
             raise
@@ -110,7 +118,9 @@ def _serve(settings: "Settings", workers: int, maintain: bool, mirror: bool) -> 
         raise typer.Exit(exit_code(error)) from None
 
 
-def _run(settings: "Settings", workers: int, maintain: bool, mirror: bool) -> None:
+def _run(
+    settings: "Settings", workers: int, maintain: bool, mirror: bool, standby: str | None
+) -> None:
     # Imported here, so that the other commands do not wait for the whole gateway.
     from api.process.server import check_exposure, run
     from api.process.workers import run_workers
@@ -125,6 +135,10 @@ def _run(settings: "Settings", workers: int, maintain: bool, mirror: bool) -> No
             from lakelog.cli.beside import mirrors
 
             stack.enter_context(mirrors(settings))
+        if standby is not None:
+            from lakelog.cli.beside import replication
+
+            stack.enter_context(replication(settings, standby))
         try:
             if workers == 1:
                 run(settings)

@@ -21,7 +21,8 @@ from log_tables.layout import CLUSTER_METADATA, INTERNAL_TOPICS, RESERVED_PREFIX
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch, to_records
 from log_tables.store.store import Store, open_store
-from log_tables.testing import ManualClock, StoreWrapper
+from log_tables.store.wrapper import StoreWrapper
+from log_tables.testing import ManualClock
 from tests.kit.acls import acl, asks, scanned
 from tests.kit.policies import BUCKET, PREFIX, aws_allows, gcs_allows
 

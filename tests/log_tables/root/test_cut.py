@@ -35,7 +35,7 @@ from log_tables.root.fsck import check
 from log_tables.root.inspection import check_location, inspect
 from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import Store, open_store
-from log_tables.testing import StoreWrapper
+from log_tables.store.wrapper import StoreWrapper
 from tests.kit.groups import say
 from tests.kit.partitions import append, append_each, entry, values
 from tests.kit.tiers import move_topic, tiered_cluster

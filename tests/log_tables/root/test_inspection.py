@@ -18,7 +18,8 @@ from log_tables.root.adopt import adopt
 from log_tables.root.fsck import check
 from log_tables.root.inspection import check_location, inspect
 from log_tables.store.store import ObjectInfo, Store, open_store
-from log_tables.testing import FaultyStore, StoreWrapper
+from log_tables.store.wrapper import StoreWrapper
+from log_tables.testing import FaultyStore
 from tests.kit.forked import run_lakelog
 from tests.kit.gateway import running_gateway
 from tests.kit.groups import say

@@ -1,0 +1,61 @@
+"""Stores whose requests and bytes are bounded, so that replication leaves room for others."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from log_tables.clock import Clock
+from log_tables.store.objects import Data, PutIfAbsent
+from log_tables.store.store import Store
+from log_tables.store.wrapper import StoreWrapper
+
+T = TypeVar("T")
+
+
+class Rate:
+    """At most `most` of something a second, over all threads; without a bound if that is None."""
+
+    def __init__(self, clock: Clock, most: float | None) -> None:
+        self._clock, self._most = clock, most
+        self._lock = threading.Lock()
+        self._free_s = clock.monotonic()
+
+    def take(self, amount: float) -> None:
+        """Wait until all that was taken before is paid for, and take `amount`, of any size."""
+        if self._most is None:
+            return
+        with self._lock:
+            now = self._clock.monotonic()
+            begin_s = max(self._free_s, now)
+            self._free_s = begin_s + amount / self._most
+        if begin_s > now:
+            self._clock.pause(begin_s - now)
+
+
+class LimitedStore(StoreWrapper):
+    """A store each of whose calls takes of `requests`, and what it reads and writes of `data`."""
+
+    def __init__(self, inner: Store, requests: Rate, data: Rate) -> None:
+        super().__init__(inner)
+        self._requests, self._data = requests, data
+
+    def _call(self, operation: str, path: str, perform: Callable[[], T]) -> T:  # noqa: ARG002
+        self._requests.take(1)
+        return perform()
+
+    def get(self, path: str) -> bytes:
+        data = super().get(path)
+        self._data.take(len(data))
+        return data
+
+    def put(self, path: str, data: Data) -> None:
+        self._data.take(memoryview(data).nbytes)
+        super().put(path, data)
+
+    @contextmanager
+    def put_new_before(self, path: str, data: Data) -> Iterator[PutIfAbsent]:
+        self._requests.take(2)
+        self._data.take(memoryview(data).nbytes)
+        with self.inner.put_new_before(path, data) as put:
+            yield put
