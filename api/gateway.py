@@ -8,6 +8,7 @@ from api.access_log import AccessLog
 from api.metrics import Metrics
 from api.mirror_reports import MirrorReports
 from api.session import SessionCipher
+from api.standby_reports import StandbyReports
 from coordinator.access.access import Access
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
@@ -70,6 +71,7 @@ class Gateway:
     request_ids: RequestIds
     loop_share: LoopShare
     mirrors: MirrorReports
+    standbys: StandbyReports
     access_log: AccessLog | None = None
     tracer: Tracer | None = None
     sockets: Path | None = None

@@ -43,7 +43,10 @@ from log_tables.units import plain
 CONFIG_FILE = "lakelog.toml"
 """Read from the working directory when no other file is named."""
 
-SECRET = ("client", "peer_secret", "schema_registries", "ssl_keyfile_password", "store_options")
+STORE_OPTIONS = ("store_options", "standby_store_options")
+"""Options of stores, which may hold secrets, and be flags."""
+
+SECRET = ("client", "peer_secret", "schema_registries", "ssl_keyfile_password", *STORE_OPTIONS)
 """Settings that hold secrets: no message shows them."""
 
 CONFIG_VARIABLE = "LAKELOG_CONFIG"
@@ -102,6 +105,9 @@ class Settings(BaseSettings):
 
     data: str = Field(default="./lakelog-data", min_length=1)
     store_options: dict[str, str] = Field(default={}, repr=False)
+    standby_store_options: dict[str, str] = Field(default={}, repr=False)
+    replicate_max_bytes_per_second: ByteSize = ByteSize(0)
+    replicate_max_requests_per_second: float = Field(default=0, ge=0)
     durability: Durability = "auto"
     remote_root: str = ""
     host: str = Field(default="127.0.0.1", min_length=1)
@@ -204,7 +210,7 @@ class Settings(BaseSettings):
     log_format: LogFormat = "text"
     access_log_enable: bool = False
 
-    @field_validator("store_options", mode="before")
+    @field_validator(*STORE_OPTIONS, mode="before")
     @classmethod
     def _written_as_json(cls, value: object) -> object:
         """A flag is text: it holds the options as the environment does, as a JSON object."""
@@ -323,7 +329,7 @@ def load_settings(config_file: str | None = None, /, **flags: object) -> Setting
 def _check_no_secret(flags: Mapping[str, object]) -> None:
     """Raise InvalidConfig for a secret in a flag. Those of a store have variables of their own."""
     for name in SECRET:
-        if name != "store_options" and flags.get(name) is not None:
+        if name not in STORE_OPTIONS and flags.get(name) is not None:
             raise InvalidConfig(
                 f"{name} holds a secret, and every user of the machine sees flags; set it in the settings "
                 f"file, or as LAKELOG_{name.upper()}"

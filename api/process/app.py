@@ -40,6 +40,7 @@ from api.process.duties import DUTY_END_S, duties, table_sizes
 from api.process.fold_duty import FoldDuty, FoldLags
 from api.process.lag_metrics import LagMetrics, group_lags, lag_sums
 from api.process.mirror_metrics import MirrorFollower, MirrorMetrics
+from api.process.standby_metrics import StandbyMetrics
 from api.requests.child_process import CommandRunner
 from api.requests.hot import HotRoutes
 from api.samples import SampleLog
@@ -51,6 +52,7 @@ from api.v2 import (
     mirrors,
     produce,
     schemas,
+    standbys,
     topics,
     transactions,
     values,
@@ -78,6 +80,7 @@ _PARTS = (
     consumer_offsets,
     transactions,
     mirrors,
+    standbys,
     clusters,
     v3,
     v3_records,
@@ -223,6 +226,11 @@ def _watch(gateway: Gateway, folds: FoldDuty, mirrored: MirrorFollower) -> None:
     gateway.metrics.watch_schemas(gateway.cluster.schema_sources.counts)
     gateway.metrics.watch(FoldLags(folds.lags))
     gateway.metrics.watch(MirrorMetrics(mirrored.figures))
+    gateway.metrics.watch(
+        StandbyMetrics(
+            lambda: [each for each in gateway.standbys.seen() if gateway.leadership.is_first(each.target)]
+        )
+    )
     gateway.metrics.watch(
         LagMetrics(lambda: group_lags(gateway.shard_manager, gateway.cluster, gateway.clock))
     )

@@ -56,7 +56,7 @@ LAGS_INTERVAL_S = 5.0
 """How often the ends of partitions are looked for that groups read here and other processes write."""
 
 MIRRORS_INTERVAL_S = 5.0
-"""How often the reports of the processes of mirrors are looked at, where there is a mirror."""
+"""How often the reports of the processes of mirrors and of standbys are looked at, where there are any."""
 
 ROOM_INTERVAL_S = 2.0
 """How often it is looked how much room the disk of the root has."""
@@ -120,6 +120,7 @@ def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog, mirrors: Mirro
         Duty("debt", DEBT_INTERVAL_S, lambda: gateway.writer.debt.count(cluster), failures),
         Duty("lags", LAGS_INTERVAL_S, lambda: lags.follow(read()), failures),
         Duty("mirrors", MIRRORS_INTERVAL_S, mirrors.follow, failures),
+        Duty("standbys", MIRRORS_INTERVAL_S, gateway.standbys.follow, failures),
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
         Duty(ROOM, ROOM_INTERVAL_S, lambda: check_room(cluster.store), failures),
     ]

@@ -41,6 +41,7 @@ from api.process.tls import (
     peer_context,
 )
 from api.session import SessionCipher
+from api.standby_reports import StandbyReports
 from coordinator.access.access import Access
 from coordinator.access.audit import Audit
 from coordinator.access.host import host_and_port, is_loopback
@@ -425,6 +426,7 @@ def gateway_of(
         RequestIds(clock.random_hex(12)),
         loop_share,
         MirrorReports(cluster, clock),
+        StandbyReports(cluster.store, clock),
         AccessLog() if settings.access_log_enable else None,
         tracer,
         sockets,

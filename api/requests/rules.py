@@ -173,6 +173,7 @@ RULES: Mapping[str, Rule] = {
         _cluster(Operation.ALTER).needs, Traffic.DATA
     ),  # it reads both sides
     "DELETE /mirrors/{mirror}": _mirror("DeleteMirror"),
+    "GET /standbys": _DESCRIBE_CLUSTER,
     # Operations and pages.
     "GET /": _ANY_PRINCIPAL,
     "GET /health": _ANY_PRINCIPAL,

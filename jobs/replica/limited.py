@@ -14,16 +14,20 @@ T = TypeVar("T")
 
 
 class Rate:
-    """At most `most` of something a second, over all threads; without a bound if that is None."""
+    """At most `most` of something a second, over all threads; without a bound if that is 0."""
 
-    def __init__(self, clock: Clock, most: float | None) -> None:
+    def __init__(self, clock: Clock, most: float) -> None:
         self._clock, self._most = clock, most
         self._lock = threading.Lock()
         self._free_s = clock.monotonic()
 
+    @property
+    def is_bounded(self) -> bool:
+        return self._most > 0
+
     def take(self, amount: float) -> None:
         """Wait until all that was taken before is paid for, and take `amount`, of any size."""
-        if self._most is None:
+        if not self.is_bounded:
             return
         with self._lock:
             now = self._clock.monotonic()

@@ -49,6 +49,7 @@ class Beside:
         registries = {url: each.as_json() for url, each in settings.schema_registries.items()}
         told = {
             "LAKELOG_STORE_OPTIONS": json.dumps(settings.store_options),
+            "LAKELOG_STANDBY_STORE_OPTIONS": json.dumps(settings.standby_store_options),
             "LAKELOG_SCHEMA_REGISTRIES": json.dumps(registries),
         }
         self._environment = {**os.environ, **told, "LAKELOG_CONTEXT": ""}
@@ -112,7 +113,12 @@ def mirrors(settings: Settings, restarts: Backoff = RESTARTS) -> Beside:
 
 def replication(settings: Settings, standby: str, restarts: Backoff = RESTARTS) -> Beside:
     """`lakelog replicate` to `standby`, beside a gateway. Raises InvalidArgument, StoreUnavailable."""
-    return Beside("the replication", ("replicate", standby), settings, restarts)
+    bounds = [
+        f"replicate_max_bytes_per_second={int(settings.replicate_max_bytes_per_second)}",
+        f"replicate_max_requests_per_second={settings.replicate_max_requests_per_second:g}",
+    ]
+    command = ["replicate", standby, *(word for bound in bounds for word in ("--set", bound))]
+    return Beside("the replication", command, settings, restarts)
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from log_tables.layout import commit_version
 from log_tables.partition.partition import Partition
 from log_tables.segments import rewrite
 from log_tables.store.store import Store
-from log_tables.table.table import Table
 from log_tables.store.wrapper import StoreWrapper
+from log_tables.table.table import Table
 from tests.kit.partitions import TABLE, append
 
 T = TypeVar("T")

@@ -94,6 +94,7 @@ async def overview(request: Request, here: Here, asked: Asked) -> Response:
         "topics_shown": TOPICS_SHOWN,
         "is_internal": is_internal,
         "problems": found,
+        "standbys": here.standbys.seen() if is_operator else [],
         "is_operator": is_operator,
         "curves": [(each.label, _curve(samples, each)) for each in _SHOWN],
         "span": duration((samples[-1].at_ms - samples[0].at_ms) / 1000) if len(samples) > 1 else "",

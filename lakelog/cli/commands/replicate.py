@@ -6,7 +6,6 @@ import typer
 
 from lakelog.cli.common import Data, pairs
 from log_tables.errors import InvalidArgument
-from log_tables.units import BYTES, without_unit
 
 
 def replicate(
@@ -22,14 +21,6 @@ def replicate(
     must_exist: Annotated[
         bool, typer.Option("--must-exist", help="Refuse to begin a new standby: ROOT2 has to be one.")
     ] = False,
-    max_bytes: Annotated[
-        str | None,
-        typer.Option("--max-bytes-per-second", metavar="SIZE", help="Read and write at most so much: 50MiB."),
-    ] = None,
-    max_requests: Annotated[
-        float | None,
-        typer.Option("--max-requests-per-second", min=1, help="Ask both stores at most so often."),
-    ] = None,
     once: Annotated[bool, typer.Option("--once", help="End as soon as the standby is level.")] = False,
     with_stdin: Annotated[
         bool,
@@ -56,16 +47,17 @@ def replicate(
     settings, clock = load_settings(config, data=data, **pairs(set_, "--set")), SystemClock()
     log_to_stderr(settings.log_level, settings.log_format)
     source = open_store(settings.data, settings.store_options, create=False, clock=clock)
-    options = {**settings.store_options, **pairs(store_option, "--store-option")}
+    own = {**settings.standby_store_options, **pairs(store_option, "--store-option")}
+    options = {**settings.store_options, **own}
     standby = open_store(target, options, create=not must_exist, clock=clock)
     if must_exist and read_mark(standby) is None:
         raise InvalidArgument(
             f"{target} is no standby, and --must-exist is set; mount it, or begin one without --must-exist"
         )
-    if max_bytes or max_requests:
-        requests, data_rate = Rate(clock, max_requests), Rate(clock, _bytes(max_bytes))
-        source = LimitedStore(source, requests, data_rate)
-        standby = LimitedStore(standby, requests, data_rate)
+    data_rate = Rate(clock, settings.replicate_max_bytes_per_second)
+    request_rate = Rate(clock, settings.replicate_max_requests_per_second)
+    if data_rate.is_bounded or request_rate.is_bounded:
+        source, standby = (LimitedStore(each, request_rate, data_rate) for each in (source, standby))
     begun_s = clock.monotonic()
     with stopping_event(with_stdin) as stopping:
 
@@ -75,13 +67,3 @@ def replicate(
 
         follow = Replication(source, standby, clock, with_credentials)
         follow.run(stopping, end if once else lambda _: None)
-
-
-def _bytes(text: str | None) -> float | None:
-    """A size a second. Raises InvalidArgument."""
-    if text is None:
-        return None
-    plain = without_unit(text, BYTES)
-    if not plain.isdecimal() or int(plain) == 0:
-        raise InvalidArgument(f"--max-bytes-per-second {text!r} is no size; write it as 50MiB")
-    return float(plain)

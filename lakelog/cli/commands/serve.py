@@ -57,9 +57,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
     ] = False,
     replicate: Annotated[
         str | None,
-        typer.Option(
-            metavar="ROOT2", help="Also run `lakelog replicate ROOT2`, with standby_store_options."
-        ),
+        typer.Option(metavar="ROOT2", help="Also run `lakelog replicate ROOT2`, with standby_store_options."),
     ] = None,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Gateway processes behind the port; each uses about one core.")
@@ -100,9 +98,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
         _serve(settings, workers, maintain, mirror, replicate)
 
 
-def _serve(
-    settings: "Settings", workers: int, maintain: bool, mirror: bool, standby: str | None
-) -> None:
+def _serve(settings: "Settings", workers: int, maintain: bool, mirror: bool, standby: str | None) -> None:
     # Arrow's own pool keeps what it freed, a heap for each commit thread; malloc gives it back (measured
     # while 10 million records passed: 360 MB resident against 470 MB). It is chosen when Arrow is loaded.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -118,9 +114,7 @@ def _serve(
         raise typer.Exit(exit_code(error)) from None
 
 
-def _run(
-    settings: "Settings", workers: int, maintain: bool, mirror: bool, standby: str | None
-) -> None:
+def _run(settings: "Settings", workers: int, maintain: bool, mirror: bool, standby: str | None) -> None:
     # Imported here, so that the other commands do not wait for the whole gateway.
     from api.process.server import check_exposure, run
     from api.process.workers import run_workers

@@ -14,8 +14,8 @@ from log_tables.cluster.topic import Topic
 from log_tables.errors import CorruptLog, Damaged, ForeignCommit
 from log_tables.layout import commit_path
 from log_tables.store.store import open_store
-from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
 from log_tables.store.wrapper import StoreWrapper
+from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
 from log_tables.testing import FaultyStore
 from log_tables.topic_table.topic_table import refold
 from tests.kit.clusters import another
