@@ -8,7 +8,7 @@ from lakelog.cli.common import Data, pairs
 from log_tables.errors import InvalidArgument
 
 
-def replicate(
+def replicate(  # noqa: PLR0913, PLR0917 -- each is an option
     target: Annotated[str, typer.Argument(metavar="ROOT2", help="The standby: a directory or a URL.")],
     data: Data = None,
     store_option: Annotated[
