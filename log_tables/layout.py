@@ -16,6 +16,7 @@ STAGING = "staging"
 BROKERS = "brokers"
 MIRRORS = "mirrors"
 STANDBYS = "standbys"
+BUSY_TABLES = "busy"
 
 SCHEMAS = "schemas"
 SCHEMA_FILES = f"{SCHEMAS}/files"

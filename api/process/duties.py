@@ -20,6 +20,7 @@ from api.process.mirror_metrics import MirrorFollower
 from api.samples import SAMPLE_S, SampleLog
 from ingest.periodic_task import FailureLog
 from log_tables.cluster.admin.sweep import sweep
+from log_tables.cluster.busy_tables import BusyTables
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import StoreUnavailable
 from log_tables.layout import CONSUMER_OFFSETS
@@ -27,7 +28,7 @@ from log_tables.limits import ROOM_MIN_BYTES, TEMPORARY_MAX_AGE_MS
 from log_tables.partition.partition import Partition
 from log_tables.segments.rewrite import compact_if_dirty
 from log_tables.store.local import LocalStore
-from log_tables.store.store import Store
+from log_tables.store.store import Store, requests_are_paid
 from log_tables.topic_table.topic_table import TopicTable
 
 CHECKPOINT_INTERVAL_S = 1.0
@@ -54,6 +55,9 @@ each segment of one that has changed."""
 
 LAGS_INTERVAL_S = 5.0
 """How often the ends of partitions are looked for that groups read here and other processes write."""
+
+BUSY_INTERVAL_S = 1.0
+"""How often it is noted which tables are busy, where requests are paid and somebody replicates."""
 
 MIRRORS_INTERVAL_S = 5.0
 """How often the reports of the processes of mirrors and of standbys are looked at, where there are any."""
@@ -102,6 +106,12 @@ def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog, mirrors: Mirro
     lags, read = LagFollower(gateway.clock), partial(committed_partitions, gateway.shard_manager, cluster)
     secured = [] if authenticator is None else [CredentialDuty(cluster, authenticator)]
     used = [] if authenticator is None else [KeyReportDuty(cluster, authenticator)]
+    tables = BusyTables(cluster.store, gateway.clock)
+    busy = (
+        [Duty("busy", BUSY_INTERVAL_S, lambda: note_busy(gateway, tables), failures)]
+        if requests_are_paid(cluster.store.url)
+        else []
+    )
     return [
         *(Duty("credentials", refresh_interval_s, each.run, failures) for each in secured),
         *(Duty("uses", USES_INTERVAL_S, each.run, failures) for each in used),
@@ -121,9 +131,23 @@ def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog, mirrors: Mirro
         Duty("lags", LAGS_INTERVAL_S, lambda: lags.follow(read()), failures),
         Duty("mirrors", MIRRORS_INTERVAL_S, mirrors.follow, failures),
         Duty("standbys", MIRRORS_INTERVAL_S, gateway.standbys.follow, failures),
+        *busy,
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
         Duty(ROOM, ROOM_INTERVAL_S, lambda: check_room(cluster.store), failures),
     ]
+
+
+def note_busy(gateway: Gateway, tables: BusyTables) -> None:
+    """Say which tables are written to, if somebody replicates: to look at all of them would be dear."""
+    if any(each.processes for each in gateway.standbys.seen()):
+        tables.note(
+            str(gateway.brokers.id),
+            {
+                partition.directory: partition.snapshot.version
+                for topic in gateway.cluster.topics(include_internal=True)
+                for _, partition in topic.opened()
+            },
+        )
 
 
 def check_room(store: Store, least_bytes: int = ROOM_MIN_BYTES) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from jobs.processes import Processes
 from jobs.replica.replicator import Figures, Replicator
 from log_tables.clock import Clock
+from log_tables.cluster.busy_tables import BusyWatch
 from log_tables.cluster.process_report import REPORT_S
 from log_tables.cluster.standby import read_mark
 from log_tables.cluster.standby_report import StandbyReport
@@ -16,12 +17,15 @@ from log_tables.store.store import Store
 
 _log = logging.getLogger(__name__)
 
+_LOOK_S = 1.0
+"""How often gateways are asked which tables are busy."""
+
 
 class Replication:
     """The replication from `source` to `target` by this process."""
 
     def __init__(self, source: Store, target: Store, clock: Clock, with_credentials: bool = False) -> None:
-        self._target, self._clock = target, clock
+        self._source, self._target, self._clock = source, target, clock
         directory = standby_directory(target.url)
         self._processes = Processes(source, clock, directory, f"{target.url} is replicated to")
         self._replicator = Replicator(source, target, clock, with_credentials, self._processes.owns)
@@ -44,9 +48,15 @@ class Replication:
             self._processes.close()
 
     def _keep_reporting(self, ended: threading.Event) -> None:
-        said = ""
-        while not ended.wait(REPORT_S):
+        said, busy, reported_s = "", BusyWatch(self._source), self._clock.monotonic()
+        while not ended.wait(_LOOK_S):
             try:
+                if self._replicator.is_paid:
+                    self._replicator.note_busy(busy.look())
+                if self._clock.monotonic() < reported_s + REPORT_S:
+                    continue
+                reported_s = self._clock.monotonic()
+                self._replicator.check_source()
                 self._check_standby()
                 self._processes.look()
                 self._report()

@@ -5,7 +5,8 @@ import logging
 import math
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -40,10 +41,11 @@ _WAITING_COMMITS = 256
 _WAITING_BYTES = 64 * 1024 * 1024
 """A table with so many commits, or bytes, that wait for others is not read on."""
 
-_PAUSE_S = 0.05
+_PAUSE_S, _PAID_PAUSE_S = 0.05, 0.25
 _PAUSE_GROWS = 1.5
 _QUIET_S = 1.0
-"""The pauses between two looks at a table: after news, how they grow without, and the longest."""
+"""The pauses between two looks at a table: after news, also where requests are paid, how they grow without
+news, and the longest."""
 
 _QUIET_LOOKS_S, _QUIET_PAID_LOOKS_S = 2000, 8
 """The most looks a second at tables that are quiet, where requests cost nothing and where they do."""
@@ -124,6 +126,11 @@ class Replicator:
         self._mark: StandbyMark | None = None
         self._ended: Exception | None = None
         self._put_bytes = 0
+        self._lost, self._source_s = "", clock.monotonic()
+        self._is_paid = requests_are_paid(source.url)
+        self._pause_s = _PAID_PAUSE_S if self._is_paid else _PAUSE_S
+        self._busy: Collection[str] = ()
+        self._newly_busy = deque[str]()
         self._begun_s, self._counted_s = clock.monotonic(), -math.inf
         self.figures = Figures()
         """The newest figures; another object with each round of counting."""
@@ -132,6 +139,16 @@ class Replicator:
     def is_level(self) -> bool:
         """Whether the standby is of one moment."""
         return self._mark is not None and self._mark.is_level
+
+    def check_source(self) -> None:
+        """Note whether the root of the original is there. Of any thread. Raises StoreUnavailable."""
+        began_s = self._clock.monotonic()
+        try:
+            self._carrier.check_source()
+        except LakelogError as error:
+            self._lost = str(error)
+            raise
+        self._lost, self._source_s = "", began_s
 
     def end(self, error: Exception) -> None:
         """Let `run` raise `error` soon. Of any thread."""
@@ -205,6 +222,10 @@ class Replicator:
             self._plan(copy, 0.0)
 
     def _start_looks(self) -> None:
+        while self._newly_busy:
+            copy = self.standing.tables.get(self._newly_busy.pop())
+            if copy is not None:
+                self._want(copy)
         now = self._clock.monotonic()
         while self._due and self._due[0][0] <= now and self._running < 4 * _THREADS:
             due_s, _, copy = heapq.heappop(self._due)
@@ -249,10 +270,10 @@ class Replicator:
             copy.waiting.append(waiting)
             copy.waiting_bytes += read.size
         if found:
-            copy.pause_s = _PAUSE_S
-            self._plan(copy, 0.0 if len(found) > 1 else _PAUSE_S)
+            copy.pause_s = self._pause_s
+            self._plan(copy, 0.0 if len(found) > 1 and not self._is_paid else self._pause_s)
         else:
-            copy.pause_s = min(max(_PAUSE_S, copy.pause_s * _PAUSE_GROWS), self._quiet_s())
+            copy.pause_s = min(max(self._pause_s, copy.pause_s * _PAUSE_GROWS), self._quiet_s(copy))
             self._plan(copy, copy.pause_s)
             copy.saw_end_s = began_s
             if not copy.waiting:
@@ -261,9 +282,23 @@ class Replicator:
         if copy.kind is Kind.METADATA:
             self._carrier.witness = commit_path(copy.directory, copy.seen_version)
 
-    def _quiet_s(self) -> float:
-        most = _QUIET_PAID_LOOKS_S if requests_are_paid(self._source.url) else _QUIET_LOOKS_S
+    def _quiet_s(self, copy: TableCopy) -> float:
+        """The longest pause between two looks at a table."""
+        if self._is_paid and (copy.kind is Kind.METADATA or copy.directory in self._busy):
+            return _QUIET_S
+        most = _QUIET_PAID_LOOKS_S if self._is_paid else _QUIET_LOOKS_S
         return max(_QUIET_S, len(self.standing.tables) / most)
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether requests to the original are paid, so that it needs to know which tables are busy."""
+        return self._is_paid
+
+    def note_busy(self, tables: Collection[str]) -> None:
+        """Look often at these tables, by directory, and at those over their topics. Of any thread."""
+        before = self._busy
+        self._busy = {*tables, *(directory.rsplit("/", 1)[0] for directory in tables)}
+        self._newly_busy.extend(self._busy - {*before})
 
     def _waiting(self, copy: TableCopy, read: ReadCommit, now: float) -> Waiting:
         match copy.kind:
@@ -541,6 +576,8 @@ class Replicator:
         self._counted_s = now
         own = [copy for copy in self.standing.tables.values() if not copy.is_gone and not copy.is_others]
         as_of_s = min((copy.level_s for copy in own), default=self._begun_s)
+        if self._lost:
+            as_of_s = min(as_of_s, self._source_s)
         self.figures = Figures(
             self.is_level,
             now - max(as_of_s, self._begun_s),
@@ -549,7 +586,7 @@ class Replicator:
             sum(copy.waiting_bytes for copy in own),
             len(own),
             self._put_bytes,
-            next((f"{copy.directory}: {copy.failure}" for copy in own if copy.failure), ""),
+            self._lost or next((f"{copy.directory}: {copy.failure}" for copy in own if copy.failure), ""),
         )
         self._clean_one()
         if self.is_level:
