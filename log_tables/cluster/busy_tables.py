@@ -1,4 +1,4 @@
-"""The tables that are written to now, as gateways say for those who follow many tables where requests are paid.
+"""The tables that are written to now, as gateways say for those who follow many where requests are paid.
 
 Each gateway has an object of its own, and overwrites it when a table becomes busy or quiet. It is a hint: a
 table that is not named may be busy all the same.
@@ -33,7 +33,7 @@ class BusyTables:
         self._said: frozenset[str] = frozenset()
 
     def note(self, name: str, versions: dict[str, int]) -> None:
-        """Say, as the gateway `name`, which of the tables with these `versions` are busy, if that has changed.
+        """Say, as the gateway `name`, which of the tables with these `versions` are busy, if that changed.
 
         Raises as `Store.put`.
         """
