@@ -1,0 +1,137 @@
+"""Standbys that follow a root in this process, and what must hold of one at each moment."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from jobs.replica.replicator import Figures, Replicator
+from log_tables.clock import Clock, SystemClock
+from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.standby import read_mark
+from log_tables.layout import METADATA_DIRECTORY, TOPICS, commit_version, log_directory
+from log_tables.root.inspection import inspect
+from log_tables.store.store import Store
+from log_tables.store.wrapper import StoreWrapper
+from log_tables.topic_partition import TopicIdPartition
+from tests.kit.support import WAIT_S
+
+T = TypeVar("T")
+
+
+def follow(
+    source: Store, target: Store, until: Callable[[], bool] | None = None, clock: Clock | None = None
+) -> None:
+    """Let `target` follow `source` until it is level, and `until` holds; without it until all is there that
+    is there now.
+    """
+    goal = newest_versions(source)
+    stopping = threading.Event()
+
+    def look(_: Figures) -> None:
+        if until() if until is not None else has(target, goal):
+            stopping.set()
+
+    with _bounded(stopping) as timed_out:
+        Replicator(source, target, clock or SystemClock()).run(stopping, look)
+    assert not timed_out.is_set(), f"it is not level: {newest_versions(target)}, wanted {goal}"
+
+
+@contextmanager
+def _bounded(stopping: threading.Event) -> Iterator[threading.Event]:
+    timed_out = threading.Event()
+
+    def end() -> None:
+        timed_out.set()
+        stopping.set()
+
+    timer = threading.Timer(WAIT_S, end)
+    timer.start()
+    try:
+        yield timed_out
+    finally:
+        timer.cancel()
+
+
+def newest_versions(store: Store) -> dict[str, int]:
+    """The newest version of every table below `topics/`."""
+    found: dict[str, int] = {}
+    for item in store.list(f"{TOPICS}/"):
+        version = commit_version(item.path)
+        if version is not None:
+            directory = item.path.removesuffix(f"/{item.path.rsplit('/', 1)[-1]}")
+            table = directory.removesuffix("/_delta_log")
+            found[table] = max(version, found.get(table, 0))
+    return found
+
+
+def has(target: Store, goal: dict[str, int]) -> bool:
+    """Whether each of these tables has its version."""
+    there = newest_versions(target)
+    return all(there.get(directory, -1) >= version for directory, version in goal.items())
+
+
+def logs(store: Store) -> dict[str, bytes]:
+    """The commits of every table, by path."""
+    return {
+        item.path: store.get(item.path)
+        for item in store.list(f"{TOPICS}/")
+        if commit_version(item.path) is not None
+    }
+
+
+class Watched(StoreWrapper):
+    """A standby of which is checked, after each commit that is put while it is level, that it is a root that
+    the original could have been.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._lock = threading.Lock()
+        self.problems: list[str] = []
+        self.checked = 0
+
+    def _call(self, operation: str, path: str, perform: Callable[[], T]) -> T:
+        if operation != "put_if_absent" or commit_version(path) is None:
+            return perform()
+        with self._lock:
+            made = perform()
+            mark = read_mark(self.inner)
+            if mark is not None and mark.is_level:
+                self.checked += 1
+                self.problems += [f"after {path}: {problem}" for problem in _problems(self.inner)]
+            return made
+
+
+def _problems(store: Store) -> Iterator[str]:
+    cluster = Cluster.open(store, SystemClock(), create=False)
+    found = inspect(cluster)
+    yield from found.problems
+    for key, committed in found.groups.offsets.items():
+        table = found.tables.get(TopicIdPartition(key.topic, committed.topic_id, key.partition))
+        if table is not None and committed.offset > table.high_watermark:
+            yield f"group {key.group} is at {committed.offset} of {key.topic}, which ends before"
+    behind = found.groups.behind()
+    if behind:
+        yield f"groups have offsets of transactions that have not ended: {behind}"
+
+
+def files(store: Store) -> dict[str, int]:
+    """The sizes of all files of topics but those of maintenance and logs, by path."""
+    return {
+        item.path: item.size
+        for item in store.list(f"{TOPICS}/")
+        if item.path.endswith(".parquet") and log_directory("") not in item.path
+    }
+
+
+def emptied(store: Store, path: Path) -> Path:
+    """Move the root of `store` away, as if its mount were lost, and leave an empty directory; returns where
+    it is.
+    """
+    assert store.get(f"{log_directory(METADATA_DIRECTORY)}/{0:020}.json")
+    away = path.with_name(f"{path.name}-away")
+    path.rename(away)
+    path.mkdir()
+    return away
