@@ -311,6 +311,15 @@ OFFSET_METADATA_MAX_CHARS = 4_096
 OFFSETS_AT_ONCE = 500
 """Offsets of one request that are committed in one go: each takes some 10 µs of the event loop."""
 
+UNDO_ACTS_MAX = 8
+"""Acts of operators on the offsets of a group that can be undone."""
+
+UNDO_OFFSETS_MAX = 20_000
+"""Offsets of all these acts together: their record is about 2 MB at most."""
+
+UNDO_GROUPS_MAX = 1_000
+"""Deleted groups of a partition of `__consumer_offsets` whose offsets are kept for an undo."""
+
 TARGET_AT_ONCE = 2_000
 """Members, topics and partitions of a group whose target assignment the event loop computes: about 2 ms. That
 of a larger one is computed in a thread."""
