@@ -118,6 +118,8 @@ RULES: Mapping[str, Rule] = {
     f"DELETE {_V2_GROUP}": _group(Operation.DELETE, change="DeleteGroups"),
     f"GET {_V2_GROUP}/offsets": _DESCRIBE_GROUP,
     f"PUT {_V2_GROUP}/offsets": _group(Operation.READ, change="AlterConsumerGroupOffsets"),
+    f"GET {_V2_GROUP}/undo": _DESCRIBE_GROUP,
+    f"POST {_V2_GROUP}/undo": _group(Operation.READ, change="UndoConsumerGroupOffsets"),
     f"POST {_V2_GROUP}/transactions": _TRANSACT,  # WRITE on the topics of its records
     f"DELETE {_V2_INSTANCE}": _JOINED,
     f"POST {_V2_INSTANCE}/heartbeat": _JOINED,
@@ -205,6 +207,7 @@ RULES: Mapping[str, Rule] = {
     "GET /console/groups/{group}/history": _DESCRIBE_GROUP,
     "GET /console/groups/{group}/reset": _DESCRIBE_GROUP,
     "GET /console/groups/{group}/delete": _DESCRIBE_GROUP,
+    "GET /console/groups/{group}/undo": _DESCRIBE_GROUP,
     "GET /console/mirrors": _ANY_PRINCIPAL,  # as GET /mirrors
     "GET /console/mirrors/{mirror}": _ANY_PRINCIPAL,
     "GET /console/mirrors/{mirror}/verify": _cluster(Operation.ALTER),  # it reads both sides

@@ -290,37 +290,45 @@ class GroupCoordinator:
 
         Raises NotFound, InvalidArgument.
         """
-        return undo_plan(await self._kept_group(group_id), acts, self._kept_since_ms())
+        return undo_plan(await self.kept_group(group_id), acts, self._kept_since_ms())
 
     async def acts(self, group_id: str) -> tuple[Act, ...]:
         """The acts that can be undone, the newest first."""
-        return known_acts(await self._kept_group(group_id), self._kept_since_ms())
+        return known_acts(await self.kept_group(group_id), self._kept_since_ms())
 
-    async def _kept_group(self, group_id: str) -> Group:
+    async def kept_group(self, group_id: str) -> Group:
         """The group as it is durable, which may have been deleted."""
         await self._shard_manager.refresh_topics()
         if not await self._shard_manager.has_groups():
             return Group(group_id)
         return await self._shard_manager.stored_group(group_id)
 
-    async def undo(self, group_id: str, acts: int = 1, context: RequestContext | None = None) -> UndoPlan:
-        """Give a group the offsets again that it had before its newest `acts` acts of operators. Returns what
-        was changed.
+    async def undo(
+        self,
+        group_id: str,
+        acts: int = 1,
+        context: RequestContext | None = None,
+        check: Callable[[UndoPlan], None] = lambda _: None,
+    ) -> tuple[Group, UndoPlan]:
+        """Give a group the offsets again that it had before its newest `acts` acts of operators, unless
+        `check` raises for the plan. Returns the group before, and what was changed.
 
-        Raises GroupNotEmpty, NotFound, InvalidArgument.
+        Raises GroupNotEmpty, NotFound, InvalidArgument, and as `check`.
         """
 
-        async def attempt(shard: Shard) -> UndoPlan:
+        async def attempt(shard: Shard) -> tuple[Group, UndoPlan]:
             shard.expire_members(group_id)
             self._shard_manager.check_quota(shard, group_id, context)
             since_ms = self._kept_since_ms()
-            plan = undo_plan(shard.group(group_id), acts, since_ms)
+            before = shard.group(group_id)
+            plan = undo_plan(before, acts, since_ms)
+            check(plan)
             group = shard.apply(group_id, Undo(acts, self._clock.now_ms(), since_ms, context))
             # At once: a member must not commit over it what it was given before.
             for consumer in self._sessions.existing(group_id, group.members):
                 consumer.forget(plan.changed)
             await shard.wait_durable(group_id)
-            return plan
+            return before, plan
 
         await self._shard_manager.refresh_topics()
         return await self._shard_manager.with_shard(group_id, attempt)

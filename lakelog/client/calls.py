@@ -309,11 +309,17 @@ class Calls:
         return {TopicPartition(each["topic"], each["partition"]): each["offset"] for each in found["offsets"]}
 
     def set_offsets(
-        self, group_id: str, offsets: OffsetsOf, force: bool = False, metadata: str = ""
+        self,
+        group_id: str,
+        offsets: OffsetsOf,
+        force: bool = False,
+        metadata: str = "",
+        keep: bool = False,
     ) -> Call[None]:
         """Set the offsets of the next records that a group reads, without being one of its members.
 
         With `force` also while it has members, which go on from there. `metadata` is kept with each offset.
+        With `keep` the offsets before are kept for `undo_group`, as they are whenever one goes back.
 
         Raises Conflict, UnknownTopic, UnknownPartition, OffsetOutOfRange.
         """
@@ -322,13 +328,27 @@ class Calls:
             for (t, p), offset in offsets.items()
         ]
         path = f"/consumers/{quoted(group_id)}/offsets"
-        yield from self._call("PUT", path, params={"force": force}, json={"offsets": named})
+        params = {"force": force, **({"keep": True} if keep else {})}
+        yield from self._call("PUT", path, params=params, json={"offsets": named})
 
     def delete_group(self, group_id: str, force: bool = False) -> Call[None]:
         """Forget a group and its offsets; with `force` also its members, and records of transactions whose
         staged file is lost. Raises UnknownGroup, Conflict.
         """
         yield from self._call("DELETE", f"/consumers/{quoted(group_id)}", params={"force": force})
+
+    def undo_group(self, group_id: str, acts: int = 1, dry_run: bool = False) -> Call[dict[str, Any]]:
+        """Give a group the offsets that it had before its newest `acts` deletions and resets.
+
+        Returns the `acts` (all that can be undone, of a `dry_run`), the `offsets` that change, each with its
+        `topic`, `partition`, `old` and `new`, and those that are `left` with the `reason`. Raises NotFound
+        without such an act, Conflict while the group has members.
+        """
+        path = f"/consumers/{quoted(group_id)}/undo"
+        found: dict[str, Any] = yield from self._json(
+            "GET" if dry_run else "POST", path, params={"acts": acts}
+        )
+        return found
 
     def acls(self, /, **named: str) -> Call[list[dict[str, str]]]:
         """The ACLs that have all that is `named`, each by the fields of version 3; without a name all.

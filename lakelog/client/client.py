@@ -112,6 +112,7 @@ class Client:
     group_offsets = _performed(Calls.group_offsets)
     set_offsets = _performed(Calls.set_offsets)
     delete_group = _performed(Calls.delete_group)
+    undo_group = _performed(Calls.undo_group)
     acls = _performed(Calls.acls)
     create_acls = _performed(Calls.create_acls)
     delete_acls = _performed(Calls.delete_acls)
