@@ -10,9 +10,9 @@ from types import MappingProxyType
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.merge_plan import merge_debt
+from log_tables.cluster.metadata_history import METADATA_CONFIGS
 from log_tables.cluster.topic import Topic, is_internal
 from log_tables.cluster.topic_fold import fold_partitions, fold_remote
-from log_tables.cluster.topic_settings import COMPACT
 from log_tables.columns.columns_tag import missing_schemas
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, TopicDeleted, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, partition_directory
@@ -23,7 +23,7 @@ from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
 
-_COMPACTED = TopicConfig.parse({"cleanup.policy": COMPACT})
+_METADATA = TopicConfig.parse(METADATA_CONFIGS)
 
 NOT_FOLDED = 2**63 - 1
 """The end of the fold for a topic without a table over it: internal ones."""
@@ -282,7 +282,7 @@ def _look(
     mirrored = False
     try:
         if topic == CLUSTER_METADATA:
-            log, config = cluster.metadata_log.partition, _COMPACTED
+            log, config = cluster.metadata_log.partition, _METADATA
         else:
             found = cluster.topic(topic)
             log, config = found.partition(partition), found.config

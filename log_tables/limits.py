@@ -311,6 +311,12 @@ OFFSET_METADATA_MAX_CHARS = 4_096
 OFFSETS_AT_ONCE = 500
 """Offsets of one request that are committed in one go: each takes some 10 µs of the event loop."""
 
+METADATA_HISTORY_MS = 7 * 24 * 60 * 60 * 1_000
+"""How long each version of a topic and of the rules of access stays in the metadata log."""
+
+METADATA_WINDOW_MS = 24 * 60 * 60 * 1_000
+"""Segments of the metadata log are merged with those of the same window."""
+
 UNDO_ACTS_MAX = 8
 """Acts of operators on the offsets of a group that can be undone."""
 

@@ -345,9 +345,12 @@ class Calls:
         without such an act, Conflict while the group has members.
         """
         path = f"/consumers/{quoted(group_id)}/undo"
-        found: dict[str, Any] = yield from self._json(
-            "GET" if dry_run else "POST", path, params={"acts": acts}
-        )
+        params = {"acts": acts}
+        found: dict[str, Any]
+        if dry_run:
+            found = yield from self._json("GET", path, params=params)
+        else:
+            found = yield from self._json("POST", path, params=params, json={})
         return found
 
     def acls(self, /, **named: str) -> Call[list[dict[str, str]]]:
@@ -368,6 +371,57 @@ class Calls:
         """
         found = yield from self._v3("DELETE", "acls", params=named)
         return [_acl(each) for each in found["data"]]
+
+    def topic_history(self, name: str) -> Call[dict[str, Any]]:
+        """The versions of a topic's settings, the newest first, in `data`: each with its `version`,
+        `time_ms`, `event`, `principal` or None, `partitions`, and `changes` (`name`, `old`, `new`). All since
+        `since_ms` are there. Raises NotFound.
+        """
+        found: dict[str, Any] = yield from self._v3("GET", f"topics/{quoted(name)}/history")
+        return found
+
+    def revert_topic(
+        self, name: str, version: int | None = None, time: int | str | None = None, dry_run: bool = False
+    ) -> Call[dict[str, Any]]:
+        """Give a topic the settings of a `version` of its history, or of a `time` (milliseconds since 1970,
+        or ISO 8601). Returns its `version`, `time_ms` and the `changes`, which a `dry_run` only shows.
+
+        Raises NotFound, OffsetOutOfRange for a time before its history, InvalidRequest.
+        """
+        path = f"topics/{quoted(name)}/configs:revert"
+        return (yield from self._revert(path, version, time, dry_run))
+
+    def access_history(self) -> Call[dict[str, Any]]:
+        """The versions of the rules of access, as `topic_history`. Raises AuthorizationFailed."""
+        found: dict[str, Any] = yield from self._v3("GET", "acls/history")
+        return found
+
+    def revert_acls(
+        self,
+        version: int | None = None,
+        time: int | str | None = None,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> Call[dict[str, Any]]:
+        """Have the ACLs of a `version` of the history, or of a `time`, and no others. Returns what changes,
+        as `revert_topic`, and the rights that the caller has `lost`; it must `force` that.
+
+        Raises as `revert_topic`, and Conflict for lost rights.
+        """
+        more = {"force": True} if force and not dry_run else {}
+        return (yield from self._revert("acls:revert", version, time, dry_run, **more))
+
+    def _revert(
+        self, path: str, version: int | None, time: int | str | None, dry_run: bool, **more: bool
+    ) -> Call[dict[str, Any]]:
+        said = {"to_version": version, "to_time": time}
+        params = {**{name: value for name, value in said.items() if value is not None}, **more}
+        found: dict[str, Any]
+        if dry_run:
+            found = yield from self._v3("GET", path, params=params)
+        else:
+            found = yield from self._v3("POST", path, params=params, json={})
+        return found
 
     def sql(self, query: str, on_scan: Callable[[str, int, int], None] = lambda *_: None) -> "Call[pa.Table]":
         """The answer to a query, as the gateway's console gives it: of topics that the principal may READ.

@@ -223,7 +223,7 @@ async def undo(
 
 
 def _undone(group: Group, plan: UndoPlan, asked: Caller) -> list[ChangedValue]:
-    """What an undo changes, and what it leaves, in the topics that the caller may know of."""
+    """The changes of an undo, and what it leaves, in the topics that the caller may know of."""
     facts = []
     for at in plan.changed:
         now, then = group.committed(at), plan.set.get(at)
@@ -245,7 +245,7 @@ class KeptGroup(NamedTuple):
 
 
 async def _deleted(here: Gateway, asked: Caller) -> list[KeptGroup]:
-    """Those that the caller may know of, the newest first."""
+    """The newest ones that the caller may know of, the newest first."""
     named = await here.shard_manager.named_groups()
     kept = [group for group in named if group.acts and not group.exists]
     return sorted(

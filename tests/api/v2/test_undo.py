@@ -1,10 +1,11 @@
 """The undo of deletions and resets of a group by HTTP: what it shows, sets, and refuses."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
 
-from ingest.settings import Settings
 from tests.kit.gateway import RunningGateway, running_gateway
 
 
@@ -22,6 +23,10 @@ def commit(gateway: RunningGateway, name: str, offset: int) -> None:
     assert gateway.client.put(f"/consumers/{name}/offsets", json=named).status_code == 204
 
 
+def undo(gateway: RunningGateway, url: str) -> httpx.Response:
+    return gateway.client.post(url, headers={"Content-Type": "application/json"})
+
+
 def test_an_undo_is_shown_and_made(gateway: RunningGateway, deleted: str) -> None:
     url = f"/consumers/{deleted}/undo"
     change = {"topic": deleted, "partition": 0, "old": None, "new": 3}
@@ -29,7 +34,7 @@ def test_an_undo_is_shown_and_made(gateway: RunningGateway, deleted: str) -> Non
     assert (shown["group"], shown["offsets"], shown["left"]) == (deleted, [change], [])
     assert [act["done"] for act in shown["acts"]] == ["delete"]
     assert gateway.client.get(f"/consumers/{deleted}/offsets").status_code == 404, "it was only shown"
-    assert gateway.client.post(url).json()["offsets"] == [change]
+    assert undo(gateway, url).json()["offsets"] == [change]
     [found] = gateway.client.get(f"/consumers/{deleted}/offsets").json()["offsets"]
     assert found["offset"] == 3
 
@@ -53,17 +58,17 @@ def test_it_is_refused_while_the_group_has_members_and_where_there_is_nothing(
     named = {"topics": [deleted]}
     instance = f"/consumers/{deleted}/instances/i"
     assert gateway.client.post(f"{instance}/subscription", json=named).is_success
-    assert gateway.client.post(f"/consumers/{deleted}/undo").status_code == 409
+    assert undo(gateway, f"/consumers/{deleted}/undo").status_code == 409
     assert gateway.client.delete(instance).is_success
-    assert gateway.client.post(f"/consumers/{deleted}/undo").is_success
-    assert gateway.client.post("/consumers/nobody/undo").status_code == 404
+    assert undo(gateway, f"/consumers/{deleted}/undo").is_success
+    assert undo(gateway, "/consumers/nobody/undo").status_code == 404
     assert gateway.client.get("/consumers/nobody/undo").json()["acts"] == []
 
 
 @pytest.fixture
-def forgetful(tmp_path: object) -> Iterator[RunningGateway]:
+def forgetful(tmp_path: Path) -> Iterator[RunningGateway]:
     """A gateway that keeps nothing for an undo."""
-    with running_gateway(Settings(data=str(tmp_path), group_undo_ms=0)) as running:
+    with running_gateway(tmp_path, group_undo_ms=0) as running:
         yield running
 
 
@@ -71,4 +76,4 @@ def test_nothing_is_kept_for_no_time(forgetful: RunningGateway) -> None:
     forgetful.client.post("/topics", json={"topic_name": "t"}).raise_for_status()
     commit(forgetful, "t", 0)
     assert forgetful.client.delete("/consumers/t").status_code == 204
-    assert forgetful.client.post("/consumers/t/undo").status_code == 404
+    assert undo(forgetful, "/consumers/t/undo").status_code == 404
