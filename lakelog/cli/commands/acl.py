@@ -203,7 +203,7 @@ def list_acls(  # noqa: PLR0913, PLR0917 -- each is an option
 
 @app.command()
 def history(data: Data = None, url: Gateway = None, wait: Wait = WAIT_S, json: Json = False) -> None:
-    """List the versions of ACLs, super users and quotas, the newest first, and who made them if it is known."""
+    """List the versions of ACLs, super users and quotas, the newest first, and who made them if known."""
     if url is not None:
         with _asked(url, data, wait) as client:
             print_history(client.access_history(), json)
