@@ -97,7 +97,7 @@ def plan_revert(
     wanted = topic_history(here, name).find(version, time_ms)
     change = with_readable_source(asked, topic_admin.reverted(wanted.record.configs))
     topic_admin.check_change(here.cluster, name, change)
-    now = here.cluster.topic(name).config.overrides
+    now = describe_topic(here, name).config.overrides
     changes = [*metadata_history.differences(now, wanted.record.configs)]
     return Revert(wanted, changes), change
 

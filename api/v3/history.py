@@ -10,7 +10,7 @@ from api import access_changes, topic_changes
 from api.errors import error_responses
 from api.requests.access import Asked
 from api.requests.route_gateway import Here
-from api.requests.strict import StrictRoute
+from api.requests.strict import StrictBody, StrictRoute
 from api.scalars import microseconds
 from api.v3.clusters import ClusterId, TopicName
 from log_tables.cluster.metadata_history import Difference
@@ -72,13 +72,34 @@ async def _wanted(
         str | None, Query(description="The version of a time: milliseconds since 1970 UTC, or ISO 8601.")
     ] = None,
 ) -> Wanted:
+    return _chosen(to_version, to_time)
+
+
+def _chosen(to_version: int | None, to_time: str | None) -> Wanted:
     if (to_version is None) == (to_time is None):
         raise InvalidArgument("to_version and to_time exclude each other; send one of them")
     return Wanted(to_version, None if to_time is None else microseconds(to_time) // 1_000)
 
 
 Version = Annotated[Wanted, Depends(_wanted)]
-Force = Annotated[bool, Query(description="Do it even if the caller loses rights.")]
+"""The version that a query names."""
+
+
+class RevertBody(StrictBody):
+    """A version, by its number or by a time: one of both."""
+
+    to_version: int | None = Field(None, description="A version of the history.")
+    to_time: str | int | None = Field(
+        None, description="The version of a time: milliseconds since 1970 UTC, or ISO 8601."
+    )
+
+    def wanted(self) -> Wanted:
+        """Raises InvalidArgument."""
+        return _chosen(self.to_version, None if self.to_time is None else str(self.to_time))
+
+
+class AclRevertBody(RevertBody):
+    force: bool = Field(False, description="Do it even if the caller loses rights.")
 
 
 @router.get(
@@ -127,12 +148,12 @@ def plan_topic(
     responses=error_responses(400, 404, 409, 416, 422, 503),
 )
 def revert_topic(
-    here: Here, asked: Asked, cluster: ClusterId, topic: TopicName, wanted: Version
+    here: Here, asked: Asked, cluster: ClusterId, topic: TopicName, wanted: RevertBody
 ) -> RevertedTopic:
     """Gives the topic exactly the settings of a version, by one alteration: what `configs:alter` would refuse
     is refused. Partitions stay.
     """
-    return _topic_view(topic_changes.revert_topic(here, asked, topic, *wanted))
+    return _topic_view(topic_changes.revert_topic(here, asked, topic, *wanted.wanted()))
 
 
 def _topic_view(found: topic_changes.Revert) -> RevertedTopic:
@@ -181,13 +202,11 @@ def plan_acls(here: Here, asked: Asked, cluster: ClusterId, wanted: Version) -> 
     summary="Go back to earlier ACLs, all or none",
     responses=error_responses(400, 404, 409, 416, 503),
 )
-def revert_acls(
-    here: Here, asked: Asked, cluster: ClusterId, wanted: Version, force: Force = False
-) -> RevertedAcls:
+def revert_acls(here: Here, asked: Asked, cluster: ClusterId, wanted: AclRevertBody) -> RevertedAcls:
     """Makes the ACLs exactly those of a version, in one commit. Super users, quotas and security stay. 409 if
     the caller would lose rights, unless `force` is true.
     """
-    return _acls_view(access_changes.revert_acls(here, asked, *wanted, force))
+    return _acls_view(access_changes.revert_acls(here, asked, *wanted.wanted(), wanted.force))
 
 
 def _acls_view(found: access_changes.AclRevert) -> RevertedAcls:

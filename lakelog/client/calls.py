@@ -414,13 +414,13 @@ class Calls:
     def _revert(
         self, path: str, version: int | None, time: int | str | None, dry_run: bool, **more: bool
     ) -> Call[dict[str, Any]]:
-        said = {"to_version": version, "to_time": time}
-        params = {**{name: value for name, value in said.items() if value is not None}, **more}
+        both = {"to_version": version, "to_time": time}
+        said = {name: value for name, value in both.items() if value is not None}
         found: dict[str, Any]
         if dry_run:
-            found = yield from self._v3("GET", path, params=params)
+            found = yield from self._v3("GET", path, params=said)
         else:
-            found = yield from self._v3("POST", path, params=params, json={})
+            found = yield from self._v3("POST", path, json={**said, **more})
         return found
 
     def sql(self, query: str, on_scan: Callable[[str, int, int], None] = lambda *_: None) -> "Call[pa.Table]":

@@ -72,8 +72,8 @@ async def revert_topic(
     change = Change(
         title,
         "POST",
-        f"/v3/clusters/{here.cluster.cluster_id}/topics/{topic}/configs:revert?to_version={to}",
-        None,
+        f"/v3/clusters/{here.cluster.cluster_id}/topics/{topic}/configs:revert",
+        {"to_version": to},
         facts,
         f"{head.path}/settings",
         f"{head.path}/history",
@@ -110,12 +110,11 @@ def revert_acls(request: Request, here: Here, asked: Asked, to: Annotated[int, Q
         refused = error.message
     if not asked.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         refused = "it needs ALTER on the cluster, which you do not have"
-    force = "&force=true" if lost else ""
     change = Change(
         title,
         "POST",
-        f"/v3/clusters/{here.cluster.cluster_id}/acls:revert?to_version={to}{force}",
-        None,
+        f"/v3/clusters/{here.cluster.cluster_id}/acls:revert",
+        {"to_version": to, **({"force": True} if lost else {})},
         facts,
         "/console/access/acls",
         "/console/access/history",
