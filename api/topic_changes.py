@@ -92,12 +92,13 @@ def plan_revert(
 ) -> tuple[Revert, Change]:
     """The revert that `revert_topic` would make, and its change of the configuration; blocking.
 
-    Raises as `revert_topic`.
+    Raises as `revert_topic`, but of a copy that a mirror makes, whose history is shown as any other.
     """
     wanted = topic_history(here, name).find(version, time_ms)
     change = with_readable_source(asked, topic_admin.reverted(wanted.record.configs))
-    topic_admin.check_change(here.cluster, name, change)
-    now = describe_topic(here, name).config.overrides
+    topic = describe_topic(here, name)
+    topic_admin.check_change(here.cluster, name, change, mirror=topic.mirror)
+    now = topic.config.overrides
     changes = [*metadata_history.differences(now, wanted.record.configs)]
     return Revert(wanted, changes), change
 

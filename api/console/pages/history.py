@@ -66,6 +66,7 @@ async def revert_topic(
     try:
         found, _ = await run_in_threadpool(topic_changes.plan_revert, here, asked, topic, to, None)
         facts = _values(found.changes)
+        head.description.check_own()
         title = f"Settings of {topic} as of {moment(found.version.at_ms)}"
     except LakelogError as error:
         title, refused = f"Earlier settings of {topic}", refused or error.message
