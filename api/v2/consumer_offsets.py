@@ -56,6 +56,9 @@ _INSTANCE = "/instances/{instance}"
 Force = Annotated[bool, Query(description="Act even if the group has members.")]
 Keep = Annotated[bool, Query(description="Keep the offsets before for an undo.")]
 Acts = Annotated[int, Query(ge=1, description="How many acts to undo, the newest first.")]
+Newest = Annotated[
+    int, Query(ge=0, description="The at_ms of the newest act: 409 if there is another by now. 0: any.")
+]
 Mirror = Annotated[str, Query(description="The mirror that sets them, of whose topics they are.")]
 
 
@@ -208,16 +211,16 @@ async def get_undo(here: Here, asked: Asked, group: GroupName, acts: Acts = 1) -
 
 
 @router.post("/undo", summary="Undo a deletion or a reset", responses=error_responses(400, 404, 409, 503))
-async def undo(here: Here, asked: Asked, group: GroupName, acts: Acts = 1) -> UndoView:
+async def undo(here: Here, asked: Asked, group: GroupName, acts: Acts = 1, newest: Newest = 0) -> UndoView:
     """Gives the group the offsets that it had before its newest `acts` deletions and resets, all at once. 409
-    while it has members. An undo is such an act itself.
+    while it has members. An undo is such an act itself: with `newest`, a repeat does not undo it.
     """
 
     def check(plan: UndoPlan) -> None:
         for topic in {at.topic for at in plan.changed}:
             asked.check(Operation.READ, ResourceType.TOPIC, topic)
 
-    before, plan = await here.coordinator.undo(group, acts, asked.identified, check)
+    before, plan = await here.coordinator.undo(group, acts, asked.identified, check, newest)
     return _undone(before, plan.acts, plan, asked)
 
 

@@ -165,13 +165,15 @@ class Reset:
 @dataclass(frozen=True, slots=True)
 class Undo:
     """The group gets the offsets again that it had before the newest `acts` of operators since `since_ms`.
-    Times in milliseconds since 1970.
+    Times in milliseconds since 1970. `newest_ms` is that of the newest act, 0 for any: a repeat is to undo
+    nothing else.
     """
 
     acts: int
     at_ms: int
     since_ms: int
     context: RequestContext | None = None
+    newest_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

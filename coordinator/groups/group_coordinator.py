@@ -309,11 +309,13 @@ class GroupCoordinator:
         acts: int = 1,
         context: RequestContext | None = None,
         check: Callable[[UndoPlan], None] = lambda _: None,
+        newest_ms: int = 0,
     ) -> tuple[Group, UndoPlan]:
         """Give a group the offsets again that it had before its newest `acts` acts of operators, unless
-        `check` raises for the plan. Returns the group before, and what was changed.
+        `check` raises for the plan, or the newest is not that of `newest_ms`; 0: any. Returns the group
+        before, and what was changed.
 
-        Raises GroupNotEmpty, NotFound, InvalidArgument, and as `check`.
+        Raises GroupNotEmpty, Conflict, NotFound, InvalidArgument, and as `check`.
         """
 
         async def attempt(shard: Shard) -> tuple[Group, UndoPlan]:
@@ -321,9 +323,10 @@ class GroupCoordinator:
             self._shard_manager.check_quota(shard, group_id, context)
             since_ms = self._kept_since_ms()
             before = shard.group(group_id)
-            plan = undo_plan(before, acts, since_ms)
+            plan = undo_plan(before, acts, since_ms, newest_ms)
             check(plan)
-            group = shard.apply(group_id, Undo(acts, self._clock.now_ms(), since_ms, context))
+            event = Undo(acts, self._clock.now_ms(), since_ms, context, newest_ms)
+            group = shard.apply(group_id, event)
             # At once: a member must not commit over it what it was given before.
             for consumer in self._sessions.existing(group_id, group.members):
                 consumer.forget(plan.changed)

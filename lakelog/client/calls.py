@@ -342,14 +342,14 @@ class Calls:
 
         Returns the `acts` (all that can be undone, of a `dry_run`), the `offsets` that change, each with its
         `topic`, `partition`, `old` and `new`, and those that are `left` with the `reason`. Raises NotFound
-        without such an act, Conflict while the group has members.
+        without such an act, Conflict while the group has members, or if another act comes between.
         """
         path = f"/consumers/{quoted(group_id)}/undo"
-        params = {"acts": acts}
-        found: dict[str, Any]
-        if dry_run:
-            found = yield from self._json("GET", path, params=params)
-        else:
+        found: dict[str, Any] = yield from self._json("GET", path, params={"acts": acts})
+        if not dry_run:
+            # By its name: a repeat, or another one at the same time, is not to undo this undo.
+            newest = found["acts"][0]["at_ms"] if found["acts"] else 0
+            params = {"acts": acts, "newest": newest}
             found = yield from self._json("POST", path, params=params, json={})
         return found
 

@@ -211,7 +211,7 @@ async def undo(
     change = Change(
         f"Undo for the group {group}: {done}" if done else f"Undo for the group {group}",
         "POST",
-        f"/consumers/{path}/undo?acts={acts}",
+        f"/consumers/{path}/undo?acts={acts}" + (f"&newest={plan.acts[0].at_ms}" if plan.acts else ""),
         None,
         facts,
         f"/console/groups/{path}" if found.exists or plan.set else "/console/groups",

@@ -60,7 +60,8 @@ def with_act(
 ) -> tuple[Group, Records]:
     """`group` with an act that changes the offsets of `partitions`, which are as before it.
 
-    An act of too many offsets cannot be undone, and what was done before it neither.
+    No two acts have one time, so an act can be named by it. An act of too many offsets cannot be undone, and
+    what was done before it neither.
     """
     if not partitions or (done in _DELETIONS and not any(at in group.offsets for at in partitions)):
         return group, []  # nothing is lost
@@ -68,6 +69,7 @@ def with_act(
     acts: tuple[Act, ...] = ()
     if len(partitions) <= UNDO_OFFSETS_MAX:
         before = tuple((*at, group.offsets.get(at)) for at in sorted(partitions))
+        at_ms = max(at_ms, group.acts[0].at_ms + 1 if group.acts else 0)
         acts = _bounded([Act(done, at_ms, before, by), *group.acts])
     return _with_acts(group, acts)
 

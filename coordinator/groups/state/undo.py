@@ -9,7 +9,7 @@ from coordinator.groups.state.group import Group, newest_commit_ms
 from coordinator.groups.state.offset_step import with_offsets
 from log_tables.cluster.group_log import Act, OffsetKey, OffsetValue, Records, is_hidden
 from log_tables.counts import counted
-from log_tables.errors import GroupNotEmpty, InvalidArgument, NotFound
+from log_tables.errors import Conflict, GroupNotEmpty, InvalidArgument, NotFound
 from log_tables.limits import UNDO_OFFSETS_MAX
 from log_tables.topic_partition import TopicPartition
 
@@ -31,11 +31,12 @@ class UndoPlan:
         return sorted({*self.set, *self.deleted})
 
 
-def undo_plan(group: Group, acts: int, since_ms: int) -> UndoPlan:
-    """The changes by which the group has the offsets from before its newest `acts` acts since `since_ms`.
+def undo_plan(group: Group, acts: int, since_ms: int, newest_ms: int = 0) -> UndoPlan:
+    """The changes by which the group has the offsets from before its newest `acts` acts since `since_ms`, of
+    which the newest is that of `newest_ms`; 0: any.
 
     A partition that none of them has touched stays as it is. Raises NotFound where there are fewer,
-    InvalidArgument for less than one.
+    Conflict where another act came since, InvalidArgument for less than one.
     """
     known = known_acts(group, since_ms)
     if acts < 1:
@@ -45,6 +46,11 @@ def undo_plan(group: Group, acts: int, since_ms: int) -> UndoPlan:
         raise NotFound(
             f"the group {group.id[:100]!r} has {kept} to undo: deletions and resets of its offsets count, "
             f"as long as group_undo_ms keeps them, and of at most {UNDO_OFFSETS_MAX} offsets together"
+        )
+    if newest_ms and known[0].at_ms != newest_ms:
+        raise Conflict(
+            f"the newest act on the offsets of the group {group.id[:100]!r} is another one by now: "
+            f"{known[0].done}; look at the dry run, and repeat it"
         )
     before: dict[TopicPartition, OffsetValue | None] = {}
     for act in known[:acts]:
@@ -78,12 +84,14 @@ def _gone(group: Group, at: TopicPartition, value: OffsetValue) -> str:
 
 
 def undo(group: Group, event: Undo, _now_ms: float) -> tuple[Group, Records]:
-    """All of it is one append, and an act of its own. Raises GroupNotEmpty, NotFound, InvalidArgument."""
+    """All of it is one append, and an act of its own. Raises GroupNotEmpty, Conflict, NotFound,
+    InvalidArgument.
+    """
     if group.has_kafka_clients or not group.empty:
         raise GroupNotEmpty(
             f"the group {group.id!r} has members, which own its offsets; stop them first, and undo then"
         )
-    plan = undo_plan(group, event.acts, event.since_ms)
+    plan = undo_plan(group, event.acts, event.since_ms, event.newest_ms)
     if not plan.changed:
         return group, []
     after, noted = with_act(group, Done.UNDO, event.at_ms, event.context, plan.changed)

@@ -121,8 +121,8 @@ def test_each_request_has_the_event_that_it_should(tmp_path: Path, app: FastAPI)
             changed.add(route)
 
     asyncio.run(ask_each())
-    # A group with a member is not deleted, nor are records that are not there: test_audit_duty.py has both. Of
-    # such a group nothing is undone: tests/api/v2/test_undo.py.
+    # A group with a member is not deleted, nor are records that are not there: test_audit_duty.py has both.
+    # Nothing of such a group is undone: tests/api/v2/test_undo.py.
     # A mirror needs a source: tests/api/v2/test_mirrors.py.
     assert CHANGES.keys() - changed <= {
         "POST /mirrors",

@@ -19,7 +19,7 @@ from coordinator.groups.state.acts import is_act
 from coordinator.groups.state.classic_step import classic_step
 from coordinator.groups.state.undo import undo_plan
 from log_tables.cluster.group_log import SPARK_METADATA, OffsetKey, UndoKey, mirror_member
-from log_tables.errors import GroupNotEmpty, InvalidArgument, NotFound
+from log_tables.errors import Conflict, GroupNotEmpty, InvalidArgument, NotFound
 from log_tables.limits import UNDO_ACTS_MAX, UNDO_OFFSETS_MAX
 from log_tables.topic_partition import TopicPartition
 from tests.kit.driven_group import T0, T1, TWO, Driven
@@ -175,3 +175,14 @@ def test_programs_that_keep_their_own_positions_are_no_operators_while_they_go_o
     assert is_act(driven.group, {T0: OffsetAndMetadata(to)}) is counts
     assert not is_act(driven.group, {T0: OffsetAndMetadata(to, SPARK_METADATA)})
     assert is_act(committed(5).group, {T0: OffsetAndMetadata(to)}), "its members commit what they have done"
+
+
+def test_a_repeat_does_not_undo_the_undo() -> None:
+    driven = committed(7)
+    driven.happen(reset(1), reset(2))
+    newest = driven.group.acts[0].at_ms
+    assert newest == 21, "no two acts have one time"
+    named = Undo(1, 30, 0, newest_ms=newest)
+    driven.happen(named)
+    driven.refuse(named, Conflict, "another one by now")
+    assert offsets(driven) == {T0: 1}
