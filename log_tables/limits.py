@@ -314,6 +314,10 @@ OFFSETS_AT_ONCE = 500
 METADATA_HISTORY_MS = 7 * 24 * 60 * 60 * 1_000
 """How long each version of a topic and of the rules of access stays in the metadata log."""
 
+METADATA_HISTORY_BYTES = 64 * MIB
+"""Bytes, uncompressed, of all that stays for so long: a start reads it. Gateways that lead thousands of
+partitions write records of 100 kB."""
+
 METADATA_WINDOW_MS = 24 * 60 * 60 * 1_000
 """Segments of the metadata log are merged with those of the same window."""
 

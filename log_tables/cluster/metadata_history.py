@@ -25,17 +25,30 @@ from log_tables.cluster.acl import Acl
 from log_tables.cluster.metadata_log import TopicRecord, decode
 from log_tables.cluster.topic_settings import COMPACT
 from log_tables.errors import NotFound, OffsetOutOfRange
-from log_tables.limits import BATCH_MAX_BYTES, METADATA_HISTORY_MS, METADATA_WINDOW_MS
+from log_tables.limits import BATCH_MAX_BYTES, METADATA_HISTORY_BYTES, METADATA_HISTORY_MS, METADATA_WINDOW_MS
 from log_tables.partition.reader import PartitionReader
-from log_tables.record import Record, to_records
+from log_tables.record import Record, timestamp_us, to_records
+from log_tables.table.snapshot import Snapshot
 
-METADATA_CONFIGS: Mapping[str, str] = {
-    "cleanup.policy": COMPACT,
-    "min.compaction.lag.ms": str(METADATA_HISTORY_MS),
-    "segment.ms": str(METADATA_WINDOW_MS),
-}
-"""The settings by which the metadata log is merged and compacted: merges keep days apart, so that a segment
-becomes old as a whole."""
+
+def metadata_configs(snapshot: Snapshot, now_ms: int) -> Mapping[str, str]:
+    """The settings by which the metadata log is merged and compacted, with `snapshot` at `now_ms` (since
+    1970). Merges keep days apart, so that a segment becomes old as a whole.
+
+    Compaction leaves alone what is younger than METADATA_HISTORY_MS, unless that is too large to be read at
+    each start: then less.
+    """
+    lag_ms, room = METADATA_HISTORY_MS, METADATA_HISTORY_BYTES
+    for segment in reversed(snapshot.segments):
+        room -= segment.raw_bytes or segment.size
+        if room < 0 and segment.last_offset >= snapshot.cleaned:
+            lag_ms = min(lag_ms, max(0, now_ms - timestamp_us(segment.max_timestamp) // 1_000))
+            break
+    return {
+        "cleanup.policy": COMPACT,
+        "min.compaction.lag.ms": str(lag_ms),
+        "segment.ms": str(METADATA_WINDOW_MS),
+    }
 
 
 class TopicEvent(StrEnum):

@@ -38,7 +38,7 @@ from log_tables.cluster.metadata_history import (
 )
 from log_tables.errors import Conflict, InvalidConfig, NotFound, OffsetOutOfRange
 from log_tables.layout import CLUSTER_METADATA
-from log_tables.limits import METADATA_HISTORY_MS
+from log_tables.limits import METADATA_HISTORY_MS, MIB
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
 from log_tables.testing import Crash, Fault, FaultyStore, crash_after, crash_before
@@ -226,6 +226,27 @@ def test_a_week_of_versions_outlives_every_compaction(store_root: Path, clock: M
     with pytest.raises(OffsetOutOfRange, match="complete since"):
         access.find(None, access.versions[0].at_ms - 1)
     assert check(cluster.store).problems == []
+
+
+def test_a_log_that_is_too_large_for_a_start_keeps_less_and_says_so(
+    store_root: Path, clock: ManualClock
+) -> None:
+    cluster = Cluster.open(open_store(store_root), clock, "http://first")
+    create_topic(cluster, "t", 1)
+    gateway = cluster.metadata_log.register_broker("http://a")
+    wide = {f"topic-{number}": [*range(2_000)] for number in range(400)}
+    for round_ in range(30):
+        clock.advance(DAY_MS // 24)
+        alter_topic(cluster, "t", {"retention.ms": str(round_ + 1)})
+        cluster.metadata_log.publish_broker(replace(gateway, leads=wide, rack=str(round_)))
+    clock.advance(DAY_MS // 24)
+    assert maintained(cluster, clock.now_ms()), "it is compacted, although nothing is a week old"
+    found = history(cluster)
+    assert clock.now_ms() - DAY_MS < found.since_ms < clock.now_ms() - 5 * DAY_MS // 24
+    kept = [each.record.configs["retention.ms"] for each in found.versions if each.at_ms > found.since_ms]
+    assert kept == [str(number) for number in range(31 - len(kept), 31)], "none of them is missing"
+    assert sum(each.raw_bytes for each in cluster.metadata_log.partition.snapshot.segments) < 80 * MIB
+    assert maintained(cluster, clock.now_ms()) == 0
 
 
 def test_the_principal_is_that_of_the_nearest_event(cluster: Cluster, clock: ManualClock) -> None:
