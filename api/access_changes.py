@@ -5,16 +5,25 @@ audits (`api/requests/changes.py`, `api/kafka/changes.py`). All of it blocks.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from api.gateway import Gateway
 from coordinator.access.caller import Caller
+from coordinator.access.lost_rights import lost_rights
+from log_tables.cluster import metadata_history
 from log_tables.cluster.access_record import AccessRules
 from log_tables.cluster.acl import CLUSTER_NAME, Acl, Operation, ResourceType
 from log_tables.cluster.admin import security_admin
+from log_tables.cluster.admin.changed_by import ACCESS_CHANGES, TOPIC_CHANGES, changed_by
 from log_tables.cluster.credential import ScramCredential, ScramUserRecord
 from log_tables.cluster.credential_log import create_credentials, open_credentials
+from log_tables.cluster.metadata_history import AccessHistory, AccessVersion, Difference, acl_changes
+from log_tables.errors import Conflict
 
 _ACLS_OF_EVENT = 50
+
+LOST_NAMED = 5
+"""Rights that an error names."""
 
 
 def access_rules(here: Gateway) -> AccessRules:
@@ -50,6 +59,84 @@ def delete_acls(here: Gateway, asked: Caller, matches: Callable[[Acl], bool]) ->
     here.access.follow()
     _note_acls(asked, "DeleteAcls", gone)
     return gone
+
+
+@dataclass(frozen=True, slots=True)
+class AclRevert:
+    """A revert of the ACLs to those of `version`: which come, which go, and the rights that the caller loses,
+    a text each.
+    """
+
+    version: AccessVersion
+    added: Sequence[Acl]
+    removed: Sequence[Acl]
+    lost: Sequence[str]
+
+    @property
+    def changes(self) -> list[Difference]:
+        """The ACLs that come and go, as a history shows them."""
+        return acl_changes(self.added, self.removed)
+
+
+def access_history(here: Gateway, asked: Caller) -> AccessHistory:
+    """The versions of the rules of access. Raises AuthorizationFailed, CorruptLog."""
+    asked.check(Operation.DESCRIBE, ResourceType.CLUSTER)
+    here.cluster.refresh()
+    return metadata_history.access_history(here.cluster.metadata_log.partition)
+
+
+def topic_changed_by(here: Gateway, asked: Caller, name: str, times_ms: Sequence[int]) -> Mapping[int, str]:
+    """By times of changes of a topic the principals that made them, as far as the audit log says it, to a
+    caller that may DESCRIBE the cluster.
+    """
+    if not asked.allows(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return {}
+    return changed_by(here.cluster, times_ms, TOPIC_CHANGES, name)
+
+
+def access_changed_by(here: Gateway, asked: Caller, times_ms: Sequence[int]) -> Mapping[int, str]:
+    """By times of changes of the rules of access the principals that made them, as `topic_changed_by`."""
+    if not asked.allows(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return {}
+    return changed_by(here.cluster, times_ms, ACCESS_CHANGES)
+
+
+def plan_acl_revert(here: Gateway, asked: Caller, version: int | None, time_ms: int | None) -> AclRevert:
+    """The revert that `revert_acls` would make. Raises AuthorizationFailed, NotFound, OffsetOutOfRange."""
+    history = access_history(here, asked)
+    wanted = history.find(version, time_ms)
+    target, rules = history.rules(wanted).acls, here.cluster.metadata_log.access
+    added, removed = security_admin.acl_difference(rules, target)
+    return AclRevert(wanted, added, removed, lost_rights(asked.identified, rules, target))
+
+
+def revert_acls(
+    here: Gateway, asked: Caller, version: int | None, time_ms: int | None, force: bool = False
+) -> AclRevert:
+    """Have the ACLs of an earlier version, or of a time (milliseconds since 1970), and no others, by one
+    commit. Super users and quotas stay.
+
+    Raises AuthorizationFailed, NotFound, OffsetOutOfRange for a time before the history; Conflict if the
+    caller would lose rights, unless `force`.
+    """
+    asked.check(Operation.ALTER, ResourceType.CLUSTER)
+    history = access_history(here, asked)
+    wanted = history.find(version, time_ms)
+    target, lost = history.rules(wanted).acls, list[str]()
+
+    def check(rules: AccessRules) -> None:
+        lost[:] = lost_rights(asked.identified, rules, target)
+        if lost and not force:
+            more = " and more" if len(lost) > LOST_NAMED else ""
+            raise Conflict(
+                f"you would lose {', '.join(lost[:LOST_NAMED])}{more}; look at the dry run, and force it if "
+                "that is meant"
+            )
+
+    added, removed = security_admin.replace_acls(here.cluster.metadata_log, target, check)
+    here.access.follow()
+    _note_acls(asked, "RevertAcls", [*added, *removed])
+    return AclRevert(wanted, added, removed, lost)
 
 
 def _note_acls(asked: Caller, operation: str, acls: Sequence[Acl]) -> None:

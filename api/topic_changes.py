@@ -4,15 +4,18 @@ A codec of a door makes the arguments of a request, and the answer of a result o
 dry run of a change: it raises what the change would be refused for, but lacking rights and a quota.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from api.client_topics import TopicDescription, describe_topic, describe_topics
 from api.gateway import Gateway
 from coordinator.access.caller import Caller
 from ingest.buffer import RETRY_AFTER_S
+from log_tables.cluster import metadata_history
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin import topic_admin
 from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.metadata_history import Difference, TopicHistory, TopicVersion
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import check_writable
 from log_tables.cluster.topic_settings import SETTINGS, VALUE_SCHEMAS
@@ -64,6 +67,58 @@ def _check_source(asked: Caller, source: str) -> None:
     topic = topic_of(source)
     if topic is not None:
         asked.check(Operation.READ, ResourceType.TOPIC, topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """A revert of a topic's settings to those of `version`: what changes."""
+
+    version: TopicVersion
+    changes: Sequence[Difference]
+
+
+def topic_history(here: Gateway, name: str) -> TopicHistory:
+    """The versions of the settings of a topic, which may be deleted; blocking.
+
+    Raises NotFound, InvalidTopicName, CorruptLog.
+    """
+    check_writable(name)
+    here.cluster.refresh()
+    return metadata_history.topic_history(here.cluster.metadata_log.partition, name)
+
+
+def plan_revert(
+    here: Gateway, asked: Caller, name: str, version: int | None, time_ms: int | None
+) -> tuple[Revert, Change]:
+    """The revert that `revert_topic` would make, and its change of the configuration; blocking.
+
+    Raises as `revert_topic`, but of a copy that a mirror makes, whose history is shown as any other.
+    """
+    wanted = topic_history(here, name).find(version, time_ms)
+    change = with_readable_source(asked, topic_admin.reverted(wanted.record.configs))
+    topic = describe_topic(here, name)
+    topic_admin.check_change(here.cluster, name, change, mirror=topic.mirror)
+    now = topic.config.overrides
+    changes = [*metadata_history.differences(now, wanted.record.configs)]
+    return Revert(wanted, changes), change
+
+
+def revert_topic(here: Gateway, asked: Caller, name: str, version: int | None, time_ms: int | None) -> Revert:
+    """Give a topic the settings of an earlier version, or of a time (milliseconds since 1970), as one
+    alteration; blocking.
+
+    Raises AuthorizationFailed, NotFound, OffsetOutOfRange for a time before its history, UnknownTopic,
+    InvalidConfig for a setting that cannot be had again, MirroredTopic.
+    """
+    asked.check(Operation.ALTER_CONFIGS, ResourceType.TOPIC, name)
+    found, change = plan_revert(here, asked, name, version, time_ms)
+    facts = {each.name: each.new for each in found.changes}
+    with asked.changing(
+        "RevertConfigs", ResourceType.TOPIC, name, configs=facts, version=found.version.version
+    ):
+        if found.changes:
+            topic_admin.change_config(here.cluster, name, change)
+    return found
 
 
 def plan_creation(

@@ -194,6 +194,7 @@ class Settings(BaseSettings):
     consumer_instances_max: int = Field(default=5_000, ge=1)
     groups_max: int = Field(default=10_000, ge=1)
     offsets_retention_minutes: int = Field(default=7 * 24 * 60, ge=1)
+    group_undo_ms: int = Field(default=24 * 60 * 60 * 1_000, ge=0)
     consumer_request_timeout_ms: int = Field(default=1_000, ge=0)
     refresh_interval_ms: int = Field(default=1_000, ge=10)
     topic_table_interval_ms: int = Field(default=1_000, ge=100)

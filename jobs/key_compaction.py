@@ -79,7 +79,7 @@ def _compact(state: PartitionState, now_ms: int, dirty_records_min: int) -> Comp
     inputs = old[: len(state.rewritable)]
     if is_internal(state.topic):
         # The rule of a gateway: a root with few topics gains nothing by more.
-        due = is_dirty(state.snapshot, dirty_records_min)
+        due = is_dirty(inputs, state.snapshot.cleaned, dirty_records_min)
     else:
         due = dirty_ratio(inputs, state.snapshot.cleaned) > config.min_cleanable_dirty_ratio or is_overdue(
             inputs, state.snapshot.cleaned, now_ms, config.max_compaction_lag_ms

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.merge_plan import merge_debt
+from log_tables.cluster.metadata_history import metadata_configs
 from log_tables.cluster.topic import Topic, is_internal
 from log_tables.cluster.topic_fold import fold_partitions, fold_remote
-from log_tables.cluster.topic_settings import COMPACT
 from log_tables.columns.columns_tag import missing_schemas
 from log_tables.errors import InvalidArgument, LakelogError, StoreUnavailable, TopicDeleted, UnknownTopic
 from log_tables.layout import CLUSTER_METADATA, partition_directory
@@ -22,8 +22,6 @@ from log_tables.schemas.schema import NO_SCHEMAS, SchemaId, Schemas
 from log_tables.store.store import Store
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
-
-_COMPACTED = TopicConfig.parse({"cleanup.policy": COMPACT})
 
 NOT_FOLDED = 2**63 - 1
 """The end of the fold for a topic without a table over it: internal ones."""
@@ -279,16 +277,18 @@ def _look(
     cluster: Cluster, topic: str, partition: int, tidied: Mapping[str, int]
 ) -> PartitionState | UnreadablePartition | None:
     schemas: Schemas = NO_SCHEMAS
-    mirrored = False
+    mirrored, config = False, None
     try:
         if topic == CLUSTER_METADATA:
-            log, config = cluster.metadata_log.partition, _COMPACTED
+            log = cluster.metadata_log.partition
         else:
             found = cluster.topic(topic)
             log, config = found.partition(partition), found.config
             schemas, mirrored = found.schemas, bool(found.mirror)
         log.refresh(wait=True)
         log.prune()
+        if config is None:
+            config = TopicConfig.parse(metadata_configs(log.snapshot, cluster.clock.now_ms()))
         table = log.table
         schemas.look_up(_missing(log.snapshot, schemas))
         checkpointed = table.find_checkpoint() if table.checkpoint_due() else table.checkpointed

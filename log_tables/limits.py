@@ -311,6 +311,25 @@ OFFSET_METADATA_MAX_CHARS = 4_096
 OFFSETS_AT_ONCE = 500
 """Offsets of one request that are committed in one go: each takes some 10 µs of the event loop."""
 
+METADATA_HISTORY_MS = 7 * 24 * 60 * 60 * 1_000
+"""How long each version of a topic and of the rules of access stays in the metadata log."""
+
+METADATA_HISTORY_BYTES = 64 * MIB
+"""Bytes, uncompressed, of all that stays for so long: a start reads it. Gateways that lead thousands of
+partitions write records of 100 kB."""
+
+METADATA_WINDOW_MS = 24 * 60 * 60 * 1_000
+"""Segments of the metadata log are merged with those of the same window."""
+
+UNDO_ACTS_MAX = 8
+"""Acts of operators on the offsets of a group that can be undone."""
+
+UNDO_OFFSETS_MAX = 20_000
+"""Offsets of all these acts together: their record is about 2 MB at most."""
+
+UNDO_GROUPS_MAX = 1_000
+"""Deleted groups of a partition of `__consumer_offsets` whose offsets are kept for an undo."""
+
 TARGET_AT_ONCE = 2_000
 """Members, topics and partitions of a group whose target assignment the event loop computes: about 2 ms. That
 of a larger one is computed in a thread."""

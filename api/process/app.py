@@ -16,6 +16,7 @@ from api.console.pages import (
     export,
     groups,
     help_page,
+    history,
     login,
     maintenance,
     messages,
@@ -60,6 +61,7 @@ from api.v2 import (
 from api.v3 import acls as v3_acls
 from api.v3 import clusters
 from api.v3 import groups as v3_groups
+from api.v3 import history as v3_history
 from api.v3 import records as v3_records
 from api.v3 import topics as v3
 from log_tables.errors import LakelogError, OutcomeUnknown
@@ -86,6 +88,7 @@ _PARTS = (
     v3_records,
     v3_groups,
     v3_acls,
+    v3_history,
     ops,
 )
 
@@ -97,6 +100,8 @@ CONSOLE = (
     overview.router,
     overview.figures,
     topic.all_topics,
+    history.topics,
+    history.access,
     topic_change.new_topics,
     topic_change.router,
     topic.router,

@@ -396,7 +396,9 @@ def gateway_of(
     shards = ShardManager(cluster, leadership, consumers, transactions, access, settings, clock, failures)
     loop_share = LoopShare()
     wide_change = WideChange(loop_share)
-    coordinator = GroupCoordinator(cluster, shards, consumers, transactions, wide_change, clock)
+    coordinator = GroupCoordinator(
+        cluster, shards, consumers, transactions, wide_change, clock, settings.group_undo_ms
+    )
     classic = ClassicCoordinator(shards, leadership, peers, coordinator, consumers, wide_change, clock)
     ends = EndedTransactions(cluster.store, classic, transactions, clock)
     led = LedProducers(shards.shards, ends, settings, clock, metrics.transaction)

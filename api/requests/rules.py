@@ -118,6 +118,8 @@ RULES: Mapping[str, Rule] = {
     f"DELETE {_V2_GROUP}": _group(Operation.DELETE, change="DeleteGroups"),
     f"GET {_V2_GROUP}/offsets": _DESCRIBE_GROUP,
     f"PUT {_V2_GROUP}/offsets": _group(Operation.READ, change="AlterConsumerGroupOffsets"),
+    f"GET {_V2_GROUP}/undo": _DESCRIBE_GROUP,
+    f"POST {_V2_GROUP}/undo": _group(Operation.READ, change="UndoConsumerGroupOffsets"),
     f"POST {_V2_GROUP}/transactions": _TRANSACT,  # WRITE on the topics of its records
     f"DELETE {_V2_INSTANCE}": _JOINED,
     f"POST {_V2_INSTANCE}/heartbeat": _JOINED,
@@ -148,6 +150,9 @@ RULES: Mapping[str, Rule] = {
     f"GET {_V3_TOPIC}/configs": _topic(Operation.DESCRIBE_CONFIGS),
     f"GET {_V3_TOPIC}/configs/{{name}}": _topic(Operation.DESCRIBE_CONFIGS),
     f"POST {_V3_TOPIC}/configs:alter": _topic(Operation.ALTER_CONFIGS, change="AlterConfigs"),
+    f"GET {_V3_TOPIC}/history": _topic(Operation.DESCRIBE_CONFIGS),
+    f"GET {_V3_TOPIC}/configs:revert": _topic(Operation.DESCRIBE_CONFIGS),
+    f"POST {_V3_TOPIC}/configs:revert": _topic(Operation.ALTER_CONFIGS, change="RevertConfigs"),
     f"POST {_V3_TOPIC}/records": _WRITE,
     f"POST {_V3_TOPIC}/records:batch": _WRITE,
     f"GET {_V3}/consumer-groups": _ANY_PRINCIPAL,  # lists what it may describe
@@ -161,6 +166,9 @@ RULES: Mapping[str, Rule] = {
     f"GET {_V3}/acls": _DESCRIBE_CLUSTER,
     f"POST {_V3}/acls": _cluster(Operation.ALTER, change="CreateAcls"),
     f"POST {_V3}/acls:batch": _cluster(Operation.ALTER, change="CreateAcls"),
+    f"GET {_V3}/acls/history": _DESCRIBE_CLUSTER,
+    f"GET {_V3}/acls:revert": _DESCRIBE_CLUSTER,
+    f"POST {_V3}/acls:revert": _cluster(Operation.ALTER, change="RevertAcls"),
     f"DELETE {_V3}/acls": _cluster(Operation.ALTER, change="DeleteAcls"),
     # Mirrors of other clusters. Whoever may describe one of a mirror's topics may see it, and these topics.
     "GET /mirrors": _ANY_PRINCIPAL,
@@ -198,6 +206,8 @@ RULES: Mapping[str, Rule] = {
     "GET /console/access/acls": _DESCRIBE_CLUSTER,
     "GET /console/access/acls/new": _DESCRIBE_CLUSTER,
     "GET /console/access/acls/delete": _DESCRIBE_CLUSTER,
+    "GET /console/access/history": _DESCRIBE_CLUSTER,
+    "GET /console/access/revert": _DESCRIBE_CLUSTER,
     "GET /console/access/quotas": _DESCRIBE_CLUSTER,
     "GET /console/access/audit": _DESCRIBE_CLUSTER,
     "GET /console/groups": _ANY_PRINCIPAL,  # lists what it may describe
@@ -205,6 +215,7 @@ RULES: Mapping[str, Rule] = {
     "GET /console/groups/{group}/history": _DESCRIBE_GROUP,
     "GET /console/groups/{group}/reset": _DESCRIBE_GROUP,
     "GET /console/groups/{group}/delete": _DESCRIBE_GROUP,
+    "GET /console/groups/{group}/undo": _DESCRIBE_GROUP,
     "GET /console/mirrors": _ANY_PRINCIPAL,  # as GET /mirrors
     "GET /console/mirrors/{mirror}": _ANY_PRINCIPAL,
     "GET /console/mirrors/{mirror}/verify": _cluster(Operation.ALTER),  # it reads both sides
@@ -230,6 +241,8 @@ RULES: Mapping[str, Rule] = {
     "GET /console/topics/{topic}/export": _topic(Operation.READ),
     "GET /console/topics/{topic}/produce": _topic(Operation.WRITE),
     # Dry runs: the routes that they name need more, and a page says so.
+    "GET /console/topics/{topic}/history": _topic(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+    "GET /console/topics/{topic}/revert": _topic(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
     "GET /console/topics/{topic}/alter": _topic(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
     "GET /console/topics/{topic}/grow": _DESCRIBE_TOPIC,
     "GET /console/topics/{topic}/delete": _DESCRIBE_TOPIC,

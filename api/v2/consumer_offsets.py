@@ -1,5 +1,6 @@
 """Committed offsets and positions of a consumer instance, and the committed offsets of a group."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, TypeVar
 
@@ -15,6 +16,7 @@ from api.requests.group_route import GroupRoute
 from api.requests.route_gateway import Here
 from api.scalars import microseconds
 from api.v2.consumer_schema import (
+    ActView,
     CommitBody,
     CommittedOffset,
     CommittedOffsets,
@@ -22,15 +24,21 @@ from api.v2.consumer_schema import (
     GroupOffset,
     InstanceName,
     MemberCommitBody,
+    OffsetLeft,
     Partitions,
     ProcessedOffset,
     SeekBody,
+    UndoneOffset,
+    UndoView,
 )
 from api.wire.long_lists import free
 from api.wire.offload import INLINE_MAX_ROWS, maybe_in_thread
+from coordinator.access.caller import Caller
 from coordinator.groups.events import Heartbeat, OffsetAndMetadata
 from coordinator.groups.state.group import Group
+from coordinator.groups.state.undo import UndoPlan
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.group_log import Act
 from log_tables.errors import InvalidArgument
 from log_tables.limits import OFFSETS_AT_ONCE
 from log_tables.partition.reader import PartitionReader
@@ -46,6 +54,11 @@ router = APIRouter(
 _Sent = TypeVar("_Sent", bound=ProcessedOffset)
 _INSTANCE = "/instances/{instance}"
 Force = Annotated[bool, Query(description="Act even if the group has members.")]
+Keep = Annotated[bool, Query(description="Keep the offsets before for an undo.")]
+Acts = Annotated[int, Query(ge=1, description="How many acts to undo, the newest first.")]
+Newest = Annotated[
+    int, Query(ge=0, description="The at_ms of the newest act: 409 if there is another by now. 0: any.")
+]
 Mirror = Annotated[str, Query(description="The mirror that sets them, of whose topics they are.")]
 
 
@@ -155,12 +168,19 @@ async def get_group_offsets(here: Here, asked: Asked, group: GroupName) -> Commi
     responses=error_responses(400, 404, 409, 416, 422, 503),
 )
 async def put_group_offsets(
-    here: Here, asked: Asked, group: GroupName, wanted: CommitBody, force: Force = False, mirror: Mirror = ""
+    here: Here,
+    asked: Asked,
+    group: GroupName,
+    wanted: CommitBody,
+    force: Force = False,
+    mirror: Mirror = "",
+    keep: Keep = False,
 ) -> None:
     """For clients that keep their own positions. Each `offset` is that of the *next* record to read, as `GET`
     answers it.
 
-    409 while members share topics, unless `force` is true: then the members continue from there.
+    409 while members share topics, unless `force` is true: then the members continue from there. The offsets
+    before are kept for an undo if `keep` is true, and whenever an offset goes back or the group had members.
 
     A `mirror` brings offsets from its source: 409 for a topic that is no copy of it, or in which the group
     has committed an offset here, or where its offset is not `before`.
@@ -168,15 +188,67 @@ async def put_group_offsets(
     before = _seen(wanted.offsets, force) if mirror else {}
     offsets = await _to_commit(wanted.offsets, step=0)
     await check_reads(here, asked, offsets)
-    await here.coordinator.reset(group, offsets, force, asked.identified, mirror, before)
+    await here.coordinator.reset(group, offsets, force, asked.identified, mirror, before, keep)
 
 
 @router.delete("", status_code=204, summary="Delete a group", responses=error_responses(404, 409, 503))
-async def delete_group(here: Here, group: GroupName, force: Force = False) -> None:
-    """Deletes the group and its offsets. 409 while it has members, unless `force` is true: then they are
-    deleted as well.
+async def delete_group(here: Here, asked: Asked, group: GroupName, force: Force = False) -> None:
+    """Deletes the group and its offsets, which an undo brings back. 409 while it has members, unless `force`
+    is true: then they are deleted as well.
     """
-    await here.coordinator.delete(group, force)
+    await here.coordinator.delete(group, force, asked.identified)
+
+
+@router.get("/undo", summary="Show what an undo would change", responses=error_responses(400, 404, 503))
+async def get_undo(here: Here, asked: Asked, group: GroupName, acts: Acts = 1) -> UndoView:
+    """The acts of operators on the group's offsets that can be undone, and the offsets that would change, in
+    topics that the caller may describe. The group may be deleted.
+    """
+    known = await here.coordinator.acts(group)
+    plan = await here.coordinator.undo_plan(group, acts) if known else UndoPlan(())
+    found = await here.coordinator.kept_group(group)
+    return _undone(found, known, plan, asked)
+
+
+@router.post("/undo", summary="Undo a deletion or a reset", responses=error_responses(400, 404, 409, 503))
+async def undo(here: Here, asked: Asked, group: GroupName, acts: Acts = 1, newest: Newest = 0) -> UndoView:
+    """Gives the group the offsets that it had before its newest `acts` deletions and resets, all at once. 409
+    while it has members. An undo is such an act itself: with `newest`, a repeat does not undo it.
+    """
+
+    def check(plan: UndoPlan) -> None:
+        for topic in {at.topic for at in plan.changed}:
+            asked.check(Operation.READ, ResourceType.TOPIC, topic)
+
+    before, plan = await here.coordinator.undo(group, acts, asked.identified, check, newest)
+    return _undone(before, plan.acts, plan, asked)
+
+
+def _undone(group: Group, acts: Sequence[Act], plan: UndoPlan, asked: Caller) -> UndoView:
+    """The view of a plan for the group as it is without it."""
+    old = {at: group.committed(at) for at in plan.changed}
+    return UndoView(
+        group=group.id,
+        acts=[
+            ActView(done=act.done, at_ms=act.at_ms, principal=act.principal, offsets=len(act.offsets))
+            for act in acts
+        ],
+        offsets=[
+            UndoneOffset(
+                topic=at.topic,
+                partition=at.partition,
+                old=None if value is None else value.offset,
+                new=plan.set[at].offset if at in plan.set else None,
+            )
+            for at, value in old.items()
+            if asked.describes(at.topic)
+        ],
+        left=[
+            OffsetLeft(topic=at.topic, partition=at.partition, reason=reason)
+            for at, reason in plan.left.items()
+            if asked.describes(at.topic)
+        ],
+    )
 
 
 def _seen(offsets: list[GroupOffset], force: bool) -> dict[TopicPartition, int]:

@@ -275,6 +275,33 @@ class CommittedOffsets(BaseModel):
     offsets: list[CommittedOffset]
 
 
+class ActView(BaseModel):
+    done: str = Field(description="delete, reset, delete-offsets or undo.")
+    at_ms: int = Field(description="Milliseconds since 1970 UTC.")
+    principal: str = Field(description="User:NAME; empty where nobody is authenticated.")
+    offsets: int = Field(description="The partitions whose offsets it may have changed.")
+
+
+class UndoneOffset(BaseModel):
+    topic: str
+    partition: int
+    old: int | None = Field(description="The committed offset without the undo; null for none.")
+    new: int | None = Field(description="The one by the undo; null for none.")
+
+
+class OffsetLeft(BaseModel):
+    topic: str
+    partition: int
+    reason: str
+
+
+class UndoView(BaseModel):
+    group: str
+    acts: list[ActView] = Field(description="The acts that can be undone, or are, the newest first.")
+    offsets: list[UndoneOffset] = Field(description="The offsets that change.")
+    left: list[OffsetLeft] = Field(description="Offsets that stay, as their topics are gone, and why.")
+
+
 class PartitionTime(PartitionName):
     timestamp: str | int = Field(description="Milliseconds since 1970 UTC, or ISO 8601.")
     metadata: str | None = Field(None, description="Ignored, as in the REST Proxy.")

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from coordinator.access.principal import RequestContext
 from coordinator.brokers.leadership import Leadership
 from coordinator.brokers.peers import Peers
 from coordinator.groups.classic.classic_group import ClassicState
@@ -41,6 +42,7 @@ from coordinator.groups.pending_answers import no_coordinator
 from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
+from coordinator.groups.state.acts import is_act
 from coordinator.groups.state.consumer_step import told, waits
 from coordinator.groups.state.group import Group
 from coordinator.groups.wide_change import WideChange
@@ -139,15 +141,20 @@ class ClassicCoordinator:
         """Tell a group how a transaction with offsets of it has ended."""
         await self._apply(group_id, event)
 
-    async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> Refused:
+    async def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Collection[TopicPartition],
+        context: RequestContext | None = None,
+    ) -> Refused:
         """Delete committed offsets; returns why some of them were not. Raises UnknownGroup, GroupNotEmpty."""
-        refused = await self._apply(group_id, DeleteOffsets(frozenset(partitions)))
+        refused = await self._apply(group_id, DeleteOffsets(frozenset(partitions), context=context))
         assert isinstance(refused, dict)
         return refused
 
-    async def delete(self, group_id: str) -> None:
+    async def delete(self, group_id: str, context: RequestContext | None = None) -> None:
         """Delete a group. Raises UnknownGroup, GroupNotEmpty."""
-        await self._apply(group_id, Delete())
+        await self._apply(group_id, Delete(context=context))
 
     async def configure(self, group_id: str, event: Configure) -> None:
         """Change the settings of a group, which need not exist. Raises QuotaReached."""
@@ -226,7 +233,7 @@ class ClassicCoordinator:
 
     async def _change(self, group_id: str, event: Configure | Delete) -> None:
         if isinstance(event, Delete):
-            await self._coordinator.delete(group_id, event.force)
+            await self._coordinator.delete(group_id, event.force, event.context)
             return
         if any(value is not None for value in event.configs.values()):
             self._shards.check_quota(await self._shard(group_id), group_id, None)
@@ -279,6 +286,8 @@ class ClassicCoordinator:
         self._shards.check_quota(shard, group_id, event.context)
         if event.generation < 0:
             shard.expire_members(group_id)
+            if is_act(shard.group(group_id), event.offsets):
+                event = replace(event, every=frozenset(event.offsets))
         refused: Refused = {}
 
         def commit(some: Sequence[TopicPartition], checked: bool) -> Group:
@@ -328,7 +337,11 @@ class ClassicCoordinator:
         await self._shards.refresh_topics()
         shard = await self._shard(group_id)
         shard.expire_members(group_id)
-        before = shard.apply_classic(group_id, DeleteOffsets(frozenset()))
+        every = event.partitions - _undeletable(shard.group(group_id), [*event.partitions]).keys()
+        about = replace(
+            event, partitions=frozenset[TopicPartition](), at_ms=self._clock.now_ms(), every=every
+        )
+        before = shard.apply_classic(group_id, about)
         refused: Refused = {}
 
         def delete(some: Sequence[TopicPartition]) -> None:

@@ -145,7 +145,8 @@ class Seek:
 @dataclass(frozen=True, slots=True)
 class Reset:
     """A client outside the group sets its offsets; with `force` also while members are subscribed.
-    `checked`: the rest of a reset whose right was looked at before.
+    `checked`: the rest of a reset whose right was looked at before. `every` are the partitions of all of it,
+    whose offsets before can be had again; none of a program that reports its progress.
 
     A `mirror` sets only what nobody else has set in its topics, and where the group has the offsets `before`:
     none in partitions that it does not name.
@@ -158,6 +159,21 @@ class Reset:
     checked: bool = False
     mirror: str = ""
     before: Mapping[TopicPartition, int] = field(default_factory=dict)
+    every: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The group gets the offsets again that it had before the newest `acts` of operators since `since_ms`.
+    Times in milliseconds since 1970. `newest_ms` is that of the newest act, 0 for any: a repeat is to undo
+    nothing else.
+    """
+
+    acts: int
+    at_ms: int
+    since_ms: int
+    context: RequestContext | None = None
+    newest_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,9 +260,14 @@ class Configure:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The group is deleted; with `force` also while it has members."""
+    """The group is deleted; with `force` also while it has members.
+
+    `at_ms`: milliseconds since 1970, of a deletion that can be undone; 0 of one by the passing of time.
+    """
 
     force: bool = False
+    at_ms: int = 0
+    context: RequestContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,13 +299,15 @@ class Aimed:
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed. `at_ms`: milliseconds since 1970. A group without members that was last
-    touched before `forget_before_ms` is deleted; 0: none is.
+    touched before `forget_before_ms` is deleted; 0: none is. Acts of operators before `acts_before_ms` can no
+    longer be undone.
     """
 
     at_ms: int
     forget_before_ms: int = 0
+    acts_before_ms: int = 0
 
 
 MemberEvent = Leave | Heartbeat | Subscribe | Start | Unsubscribe | Assign | Poll | Commit | Seek
-ChangeEvent = Configure | Reset | Transact | Applied | Delete | TopicsChanged | Aimed | Tick
+ChangeEvent = Configure | Reset | Undo | Transact | Applied | Delete | TopicsChanged | Aimed | Tick
 Event = Join | MemberEvent | ConsumerHeartbeat | ChangeEvent

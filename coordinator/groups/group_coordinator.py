@@ -19,13 +19,16 @@ from coordinator.groups.events import (
     Reset,
     Start,
     Subscribe,
+    Undo,
 )
 from coordinator.groups.sessions.consumer_session import ConsumerSession, PollResult
 from coordinator.groups.sessions.session_manager import SessionManager
 from coordinator.groups.shard import Shard
 from coordinator.groups.shard_manager import ShardManager
+from coordinator.groups.state.acts import is_act, known_acts
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.member import Member
+from coordinator.groups.state.undo import UndoPlan, undo_plan
 from coordinator.groups.transactions.transaction_coordinator import (
     TransactionCoordinator,
     TransactionRequest,
@@ -35,6 +38,7 @@ from coordinator.groups.wide_change import WideChange
 from ingest.loop_share import Wide, batched
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster, contradicted
+from log_tables.cluster.group_log import Act
 from log_tables.cluster.topic import Topic, check_public
 from log_tables.errors import Damaged, InvalidOffset, NotFound, OffsetOutOfRange, TopicDeleted
 from log_tables.limits import OFFSETS_AT_ONCE
@@ -61,8 +65,10 @@ class GroupCoordinator:
         transactions: TransactionCoordinator,
         wide_change: WideChange,
         clock: Clock,
+        undo_ms: int,
     ) -> None:
-        self._cluster, self._whole, self._clock = cluster, wide_change, clock
+        """Acts of operators can be undone for `undo_ms` milliseconds."""
+        self._cluster, self._whole, self._clock, self._undo_ms = cluster, wide_change, clock, undo_ms
         self._shard_manager, self._sessions, self._transactions = shards, consumers, transactions
         self._looks = Wide(ENDS_AT_ONCE)
         self._closed = False
@@ -243,9 +249,11 @@ class GroupCoordinator:
         context: RequestContext | None = None,
         mirror: str = "",
         before: Mapping[TopicPartition, int] | None = None,
+        keep: bool = False,
     ) -> None:
         """Set a group's offsets from outside, for the client of `context`; with `force` subscribed members go
-        on from there. A `mirror` does so in its topics, where it has set the offsets `before`.
+        on from there. A `mirror` does so in its topics, where it has set the offsets `before`. With `keep`
+        it can be undone, and where `is_act` says that an operator does it.
 
         Raises GroupNotEmpty, OffsetOutOfRange, UnknownTopic, UnknownPartition, Conflict, MirroredTopic.
         """
@@ -253,10 +261,12 @@ class GroupCoordinator:
         async def attempt(shard: Shard) -> None:
             self._shard_manager.check_quota(shard, group_id, context)
             at_ms = self._clock.now_ms()
+            is_kept = not mirror and (keep or is_act(shard.group(group_id), offsets))
+            every = frozenset(offsets) if is_kept else frozenset()
 
             def reset(some: Sequence[TopicPartition], checked: bool) -> Group:
                 places = {at: offsets[at] for at in some}
-                event = Reset(places, at_ms, force, context, checked, mirror, before or {})
+                event = Reset(places, at_ms, force, context, checked, mirror, before or {}, every)
                 group = shard.apply(group_id, event)
                 # At once: a member must not commit over it what it was given before.
                 for consumer in self._sessions.existing(group_id, group.members):
@@ -275,7 +285,61 @@ class GroupCoordinator:
         for name in topics:
             self._cluster.check_own(self._cluster.topic(name), mirror)
 
-    async def delete(self, group_id: str, force: bool) -> None:
+    async def undo_plan(self, group_id: str, acts: int = 1) -> UndoPlan:
+        """The changes that `undo` would make, of the group as it is durable.
+
+        Raises NotFound, InvalidArgument.
+        """
+        return undo_plan(await self.kept_group(group_id), acts, self._kept_since_ms())
+
+    async def acts(self, group_id: str) -> tuple[Act, ...]:
+        """The acts that can be undone, the newest first."""
+        return known_acts(await self.kept_group(group_id), self._kept_since_ms())
+
+    async def kept_group(self, group_id: str) -> Group:
+        """The group as it is durable, which may have been deleted."""
+        await self._shard_manager.refresh_topics()
+        if not await self._shard_manager.has_groups():
+            return Group(group_id)
+        return await self._shard_manager.stored_group(group_id)
+
+    async def undo(
+        self,
+        group_id: str,
+        acts: int = 1,
+        context: RequestContext | None = None,
+        check: Callable[[UndoPlan], None] = lambda _: None,
+        newest_ms: int = 0,
+    ) -> tuple[Group, UndoPlan]:
+        """Give a group the offsets again that it had before its newest `acts` acts of operators, unless
+        `check` raises for the plan, or the newest is not that of `newest_ms`; 0: any. Returns the group
+        before, and what was changed.
+
+        Raises GroupNotEmpty, Conflict, NotFound, InvalidArgument, and as `check`.
+        """
+
+        async def attempt(shard: Shard) -> tuple[Group, UndoPlan]:
+            shard.expire_members(group_id)
+            self._shard_manager.check_quota(shard, group_id, context)
+            since_ms = self._kept_since_ms()
+            before = shard.group(group_id)
+            plan = undo_plan(before, acts, since_ms, newest_ms)
+            check(plan)
+            event = Undo(acts, self._clock.now_ms(), since_ms, context, newest_ms)
+            group = shard.apply(group_id, event)
+            # At once: a member must not commit over it what it was given before.
+            for consumer in self._sessions.existing(group_id, group.members):
+                consumer.forget(plan.changed)
+            await shard.wait_durable(group_id)
+            return before, plan
+
+        await self._shard_manager.refresh_topics()
+        return await self._shard_manager.with_shard(group_id, attempt)
+
+    def _kept_since_ms(self) -> int:
+        return self._clock.now_ms() - self._undo_ms
+
+    async def delete(self, group_id: str, force: bool, context: RequestContext | None = None) -> None:
         """Delete a group; with `force` also its members, and the records of transactions whose staged file is
         lost. Raises UnknownGroup, GroupNotEmpty; Conflict for such a file; Retriable.
         """
@@ -283,7 +347,7 @@ class GroupCoordinator:
         async def attempt(shard: Shard) -> None:
             await self._transactions.finish(shard, group_id, force)
             await shard.wait_durable(group_id)
-            shard.apply(group_id, Delete(force))
+            shard.apply(group_id, Delete(force, self._clock.now_ms(), context))
             self._sessions.forget_group(group_id)
             await shard.wait_durable(group_id)
 

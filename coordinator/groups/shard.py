@@ -59,13 +59,15 @@ from log_tables.cluster.group_log import (
 )
 from log_tables.errors import GroupMaxSizeReached, LakelogError, NotLeader, Retriable, UnknownMember
 from log_tables.layout import staging_directory
-from log_tables.limits import GROUPS_LOOKED_AT, TURN_S
+from log_tables.limits import GROUPS_LOOKED_AT, TURN_S, UNDO_GROUPS_MAX
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import input_batch
 from log_tables.segments.producer_staging import ProducerFile, files_of
 from log_tables.segments.producer_staging import delete as delete_files
 
 _log = logging.getLogger(__name__)
+
+_ALL_TIME_MS = 2**63 - 1
 
 _UNBOUNDED = ClassicLimits()
 
@@ -90,6 +92,7 @@ class Shard:
         self.open, self.ids, self.unstable = OpenTransactions(), ids_group(partition), set[str]()
         self._term = accumulator.partition.term
         self._groups: dict[str, Group] = {}
+        self._kept: dict[str, None] = {}  # those that were deleted and can be had again, as they went
         self._topics: Mapping[str, TopicState] = {}
         self._readable: TopicFilter | None = None
         self._behind: dict[str, None] = {}
@@ -115,6 +118,8 @@ class Shard:
         self._groups = {
             name: replace(group, default_interval_ms=interval_ms) for name, group in found.items()
         }
+        kept = [group for group in self._groups.values() if group.is_only_kept]
+        self._kept = {group.id: None for group in sorted(kept, key=lambda group: group.acts[0].at_ms)}
         self._members = sum(map(_members, self._groups.values()))
         self.unstable = {name for name, group in self._groups.items() if group.unstable}
         self._due_ms = self._expiry_ms = -math.inf
@@ -170,7 +175,7 @@ class Shard:
     @property
     def size(self) -> int:
         """How many groups there are, or have settings."""
-        return len(self._groups)
+        return len(self._groups) - len(self._kept)
 
     @property
     def members(self) -> int:
@@ -303,7 +308,7 @@ class Shard:
             self._members -= _members(known)
             if after.members is not known.members and not is_quiet:
                 self.have_left = self.have_left or not known.members.keys() <= after.members.keys()
-        if after.exists or after.configs:
+        if after.exists or after.configs or after.acts:
             self._groups[after.id] = after
             self._members += _members(after)
             if not is_quiet:
@@ -311,8 +316,20 @@ class Shard:
             self._late.note(after)
         else:
             self._groups.pop(after.id, None)
+        self._note_kept(after)
         if after.target is not before.target or after.generation != before.generation:
             self.wake(after.id)
+
+    def _note_kept(self, group: Group) -> None:
+        """Bound the deleted groups that are there for an undo alone: the oldest gives way."""
+        if not group.is_only_kept:
+            self._kept.pop(group.id, None)
+            return
+        self._kept[group.id] = None
+        while len(self._kept) > UNDO_GROUPS_MAX:
+            oldest = next(iter(self._kept))
+            self.apply(oldest, Tick(self._clock.now_ms(), acts_before_ms=_ALL_TIME_MS))
+            self._kept.pop(oldest, None)
 
     def _note_due(self, group: Group, known: Group | None = None) -> None:
         """Have the next tick that is due for `group` come in time. For those of `known` it will."""
@@ -365,6 +382,19 @@ class Shard:
         some = [group.id for group in islice(due, GROUPS_LOOKED_AT)]
         for group_id in some:
             self.apply(group_id, Tick(wall_ms, before_ms))
+        return len(some) == GROUPS_LOOKED_AT
+
+    def forget_acts(self, undo_ms: int) -> bool:
+        """Forget some of what operators have done to groups more than `undo_ms` ago.
+
+        Returns whether there may be more of it. Raises NotLeader.
+        """
+        wall_ms = self._clock.now_ms()
+        before_ms = wall_ms - undo_ms
+        due = (g for g in self._groups.values() if g.acts and g.acts[-1].at_ms < before_ms)
+        some = [group.id for group in islice(due, GROUPS_LOOKED_AT)]
+        for group_id in some:
+            self.apply(group_id, Tick(wall_ms, acts_before_ms=before_ms))
         return len(some) == GROUPS_LOOKED_AT
 
     @property

@@ -56,6 +56,7 @@ class ShardDuties:
         self._shards, self._reader, self._leadership = shards, reader, leadership
         self._sessions, self._transactions = consumers, transactions
         self._retention_ms = settings.offsets_retention_minutes * 60_000
+        self._undo_ms = settings.group_undo_ms
         self._clock, self._failures = clock, failures
         self._nothing_pending: dict[int, tuple[object, float]] = {}
         self._expiring: dict[int, float] = {}
@@ -138,7 +139,7 @@ class ShardDuties:
     def _expire(self, partition: int, shard: Shard) -> None:
         now = self._clock.monotonic()
         if now >= self._expiring.get(partition, 0):
-            more = shard.expire(self._retention_ms)
+            more = shard.expire(self._retention_ms) or shard.forget_acts(self._undo_ms)
             self._expiring[partition] = now + (0 if more else EXPIRE_S)
 
     async def take_over_pending(self) -> None:

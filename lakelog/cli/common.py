@@ -242,6 +242,12 @@ def iso_ms(text: str) -> int:
     return (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
+def iso_text(at_ms: int) -> str:
+    """A time in milliseconds since 1970 as ISO 8601, in UTC to the second."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def existing_file(path: Path) -> Path:
     """`path`, a file or a pipe, if it is there. Raises InvalidArgument."""
     if path.is_dir():

@@ -47,6 +47,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakelog topic alter orders --config retention.ms=7d --config retention.bytes=10GiB",
         "lakelog topic alter orders --unset retention.bytes --partitions 12",
     ),
+    "topic history": ("lakelog topic history orders",),
+    "topic revert": (
+        "lakelog topic revert orders --to 1024 --dry-run",
+        "lakelog topic revert orders --to-time 2026-01-31T10:00:00Z",
+    ),
     "topic infer": (
         "lakelog topic infer orders --records 50000",
         "lakelog topic infer orders --from-registry --yes",
@@ -63,6 +68,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "group reset-offsets": (
         "lakelog group reset-offsets readers --to earliest --dry-run",
         "lakelog group reset-offsets readers --to 2026-01-31T10:00:00Z",
+    ),
+    "group undo": (
+        "lakelog group undo readers --dry-run",
+        "lakelog group undo readers",
     ),
     "broker list": ("lakelog broker list",),
     "context set": (
@@ -130,6 +139,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakelog quota set default request_rate=50",
     ),
     "quota list": ("lakelog quota list --data /data/lakelog",),
+    "quota history": ("lakelog quota history --data /data/lakelog",),
+    "quota revert": ("lakelog quota revert --to 1024 --dry-run",),
     "quota remove": ("lakelog quota remove User:alice request_rate",),
     "acl create": (
         "lakelog acl create --allow-principal User:shop --producer --topic orders",
@@ -137,6 +148,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "acl delete": ("lakelog acl delete --allow-principal User:shop --topic orders",),
     "acl list": ("lakelog acl list --topic orders", "lakelog acl list --principal User:shop"),
+    "acl history": ("lakelog acl history --data /data/lakelog",),
+    "acl revert": (
+        "lakelog acl revert --to 1024 --dry-run",
+        "lakelog acl revert --to-time 2026-01-31T10:00:00Z",
+    ),
     "acl export": ("lakelog acl export --format aws-iam --data s3://events/lakelog",),
 }
 

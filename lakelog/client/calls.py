@@ -309,11 +309,17 @@ class Calls:
         return {TopicPartition(each["topic"], each["partition"]): each["offset"] for each in found["offsets"]}
 
     def set_offsets(
-        self, group_id: str, offsets: OffsetsOf, force: bool = False, metadata: str = ""
+        self,
+        group_id: str,
+        offsets: OffsetsOf,
+        force: bool = False,
+        metadata: str = "",
+        keep: bool = False,
     ) -> Call[None]:
         """Set the offsets of the next records that a group reads, without being one of its members.
 
         With `force` also while it has members, which go on from there. `metadata` is kept with each offset.
+        With `keep` the offsets before are kept for `undo_group`, as they are whenever one goes back.
 
         Raises Conflict, UnknownTopic, UnknownPartition, OffsetOutOfRange.
         """
@@ -322,13 +328,30 @@ class Calls:
             for (t, p), offset in offsets.items()
         ]
         path = f"/consumers/{quoted(group_id)}/offsets"
-        yield from self._call("PUT", path, params={"force": force}, json={"offsets": named})
+        params = {"force": force, **({"keep": True} if keep else {})}
+        yield from self._call("PUT", path, params=params, json={"offsets": named})
 
     def delete_group(self, group_id: str, force: bool = False) -> Call[None]:
         """Forget a group and its offsets; with `force` also its members, and records of transactions whose
         staged file is lost. Raises UnknownGroup, Conflict.
         """
         yield from self._call("DELETE", f"/consumers/{quoted(group_id)}", params={"force": force})
+
+    def undo_group(self, group_id: str, acts: int = 1, dry_run: bool = False) -> Call[dict[str, Any]]:
+        """Give a group the offsets that it had before its newest `acts` deletions and resets.
+
+        Returns the `acts` (all that can be undone, of a `dry_run`), the `offsets` that change, each with its
+        `topic`, `partition`, `old` and `new`, and those that are `left` with the `reason`. Raises NotFound
+        without such an act, Conflict while the group has members, or if another act comes between.
+        """
+        path = f"/consumers/{quoted(group_id)}/undo"
+        found: dict[str, Any] = yield from self._json("GET", path, params={"acts": acts})
+        if not dry_run:
+            # By its name: a repeat, or another one at the same time, is not to undo this undo.
+            newest = found["acts"][0]["at_ms"] if found["acts"] else 0
+            params = {"acts": acts, "newest": newest}
+            found = yield from self._json("POST", path, params=params, json={})
+        return found
 
     def acls(self, /, **named: str) -> Call[list[dict[str, str]]]:
         """The ACLs that have all that is `named`, each by the fields of version 3; without a name all.
@@ -348,6 +371,57 @@ class Calls:
         """
         found = yield from self._v3("DELETE", "acls", params=named)
         return [_acl(each) for each in found["data"]]
+
+    def topic_history(self, name: str) -> Call[dict[str, Any]]:
+        """The versions of a topic's settings, the newest first, in `data`: each with its `version`,
+        `time_ms`, `event`, `principal` or None, `partitions`, and `changes` (`name`, `old`, `new`). All since
+        `since_ms` are there. Raises NotFound.
+        """
+        found: dict[str, Any] = yield from self._v3("GET", f"topics/{quoted(name)}/history")
+        return found
+
+    def revert_topic(
+        self, name: str, version: int | None = None, time: int | str | None = None, dry_run: bool = False
+    ) -> Call[dict[str, Any]]:
+        """Give a topic the settings of a `version` of its history, or of a `time` (milliseconds since 1970,
+        or ISO 8601). Returns its `version`, `time_ms` and the `changes`, which a `dry_run` only shows.
+
+        Raises NotFound, OffsetOutOfRange for a time before its history, InvalidRequest.
+        """
+        path = f"topics/{quoted(name)}/configs:revert"
+        return (yield from self._revert(path, version, time, dry_run))
+
+    def access_history(self) -> Call[dict[str, Any]]:
+        """The versions of the rules of access, as `topic_history`. Raises AuthorizationFailed."""
+        found: dict[str, Any] = yield from self._v3("GET", "acls/history")
+        return found
+
+    def revert_acls(
+        self,
+        version: int | None = None,
+        time: int | str | None = None,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> Call[dict[str, Any]]:
+        """Have the ACLs of a `version` of the history, or of a `time`, and no others. Returns what changes,
+        as `revert_topic`, and the rights that the caller has `lost`; it must `force` that.
+
+        Raises as `revert_topic`, and Conflict for lost rights.
+        """
+        more = {"force": True} if force and not dry_run else {}
+        return (yield from self._revert("acls:revert", version, time, dry_run, **more))
+
+    def _revert(
+        self, path: str, version: int | None, time: int | str | None, dry_run: bool, **more: bool
+    ) -> Call[dict[str, Any]]:
+        both = {"to_version": version, "to_time": time}
+        said = {name: value for name, value in both.items() if value is not None}
+        found: dict[str, Any]
+        if dry_run:
+            found = yield from self._v3("GET", path, params=said)
+        else:
+            found = yield from self._v3("POST", path, json={**said, **more})
+        return found
 
     def sql(self, query: str, on_scan: Callable[[str, int, int], None] = lambda *_: None) -> "Call[pa.Table]":
         """The answer to a query, as the gateway's console gives it: of topics that the principal may READ.

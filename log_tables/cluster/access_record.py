@@ -93,6 +93,15 @@ class AccessTable:
         )
 
 
+def rule_name(key: bytes) -> str:
+    """A name for the rule of a key, such as `quota of User:ann`; of an ACL the key says nothing."""
+    if key.startswith(_SUPER_USER):
+        return f"super user {_name(key, _SUPER_USER)}"
+    if key.startswith(_QUOTA):
+        return f"quota of {_name(key, _QUOTA)}"
+    return "security" if key == _SECURITY else "ACL"
+
+
 def decode_rule(record: Record) -> RuleRecord:
     """The rule that `record` adds or removes. Raises ValueError for one that cannot be read."""
     key, value = record.key or b"", record.value

@@ -1,10 +1,11 @@
 """The records of `__consumer_offsets`, which hold the state of consumer groups by key, and how they are read.
 
-Keys and values are JSON. The newest record of a key counts; a null value deletes it. There are ten kinds of
-keys: a group, a member, the settings of a group, a classic group (as Kafka's clients form it) with all its
-members, an offset that a group has committed for a partition, the number of a group's newest transaction, a
-transaction that is not applied yet, and a retry key that is remembered; a transactional id of a Kafka client,
-and offsets of a group that wait for the end of its transaction.
+Keys and values are JSON. The newest record of a key counts; a null value deletes it. There are eleven kinds
+of keys: a group, a member, the settings of a group, a classic group (as Kafka's clients form it) with all its
+members, an offset that a group has committed for a partition, the offsets before what an operator has done,
+the number of a group's newest transaction, a transaction that is not applied yet, and a retry key that is
+remembered; a transactional id of a Kafka client, and offsets of a group that wait for the end of its
+transaction.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -78,6 +79,12 @@ class OffsetKey(msgspec.Struct, frozen=True, tag_field="kind", tag="offset"):
     partition: int
 
 
+class UndoKey(msgspec.Struct, frozen=True, tag_field="kind", tag="undo"):
+    """The key of the offsets that a group had before what operators have done."""
+
+    group: str
+
+
 class TransactionsKey(msgspec.Struct, frozen=True, tag_field="kind", tag="transactions"):
     """The key of the number of a group's newest transaction."""
 
@@ -117,6 +124,7 @@ GroupKeys = (
     | SettingsKey
     | ClassicKey
     | OffsetKey
+    | UndoKey
     | TransactionsKey
     | IntentKey
     | RetryKey
@@ -272,6 +280,25 @@ class OffsetValue(msgspec.Struct, frozen=True, omit_defaults=True):
     order: int = 0
 
 
+class Act(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A change of a group's offsets by an operator: `done` at `at_ms` (since 1970), by `principal`.
+
+    `offsets` are those of before: topic, partition, and the offset, None where there was none. `principal` is
+    empty where nobody is authenticated.
+    """
+
+    done: str
+    at_ms: int
+    offsets: tuple[tuple[str, int, OffsetValue | None], ...]
+    principal: str = ""
+
+
+class UndoValue(msgspec.Struct, frozen=True):
+    """The newest acts of operators, the newest first, together of at most UNDO_OFFSETS_MAX offsets."""
+
+    acts: tuple[Act, ...]
+
+
 class TransactionsValue(msgspec.Struct, frozen=True):
     """`number` is that of the newest transaction; `producer_id` is the producer that applies it."""
 
@@ -365,6 +392,7 @@ Value = (
     | SettingsValue
     | ClassicValue
     | OffsetValue
+    | UndoValue
     | TransactionsValue
     | Intent
     | Retry
@@ -381,6 +409,7 @@ _VALUES: dict[type[Key], msgspec.json.Decoder[Value]] = {
     SettingsKey: msgspec.json.Decoder(SettingsValue),
     ClassicKey: msgspec.json.Decoder(ClassicValue),
     OffsetKey: msgspec.json.Decoder(OffsetValue),
+    UndoKey: msgspec.json.Decoder(UndoValue),
     TransactionsKey: msgspec.json.Decoder(TransactionsValue),
     IntentKey: msgspec.json.Decoder(Intent),
     RetryKey: msgspec.json.Decoder(Retry),

@@ -192,7 +192,7 @@ class _Cutter:
 
     def _is_a_group_ahead(self) -> bool:
         """Whether a group has committed an offset beyond the end of a table that ends early."""
-        for key, committed in self._groups.offsets.items():
+        for key, committed in self._groups.places():
             topic = self._cluster.cached_topic(key.topic)
             if topic is None or topic.topic_id != committed.topic_id:
                 continue

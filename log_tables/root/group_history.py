@@ -26,13 +26,21 @@ from log_tables.cluster.group_log import (
     Retry,
     TransactionsKey,
     TransactionsValue,
+    UndoKey,
+    UndoValue,
     Value,
     decode,
     ids_group,
     is_hidden,
 )
 from log_tables.key_hash import MURMUR3, partition_for_key
-from log_tables.limits import KEPT_PRODUCER_ID_MAX, KEPT_PRODUCER_ID_MIN, PRODUCER_EPOCH_MAX
+from log_tables.limits import (
+    KEPT_PRODUCER_ID_MAX,
+    KEPT_PRODUCER_ID_MIN,
+    PRODUCER_EPOCH_MAX,
+    UNDO_ACTS_MAX,
+    UNDO_OFFSETS_MAX,
+)
 from log_tables.record import Record
 from log_tables.root.topic_history import TopicHistory
 from log_tables.table.snapshot import Snapshot
@@ -154,6 +162,8 @@ class GroupHistory:
             yield from self._pending(key, value)
         elif isinstance(key, OffsetKey) and isinstance(value, OffsetValue):
             yield from self._committed(key, value)
+        elif isinstance(key, UndoKey) and isinstance(value, UndoValue):
+            yield from self._undone(key.group, value)
         elif isinstance(key, TransactionsKey) and isinstance(value, TransactionsValue):
             yield from self._numbered(key.group, value)
         elif isinstance(key, IntentKey) and isinstance(value, Intent):
@@ -185,6 +195,19 @@ class GroupHistory:
             if offset.offset < 0 or partition < 0:
                 yield f"has offset {offset.offset} of {topic}-{partition} wait for group {key.group!r}"
             yield from self._of_topic(topic, offset.topic_id, repr(key.group))
+
+    def _undone(self, group: str, value: UndoValue) -> Iterator[str]:
+        """The acts of operators, the newest first, and the offsets before each."""
+        places = [each for act in value.acts for each in act.offsets]
+        if not value.acts or len(value.acts) > UNDO_ACTS_MAX or len(places) > UNDO_OFFSETS_MAX:
+            yield f"keeps {len(value.acts)} acts on {len(places)} offsets of group {group!r}"
+        if min((act.at_ms for act in value.acts), default=0) < 0:
+            yield f"keeps an act on group {group!r} of a time below 0"
+        for topic, partition, offset in places:
+            if partition < 0 or (offset is not None and offset.offset < 0):
+                yield f"keeps an offset of {topic}-{partition} of group {group!r} that is below 0"
+            if offset is not None:
+                yield from self._of_topic(topic, offset.topic_id, repr(group))
 
     def _forget(self, key: Key) -> None:
         self.generations.pop(key, None)

@@ -16,6 +16,8 @@ from log_tables.cluster.group_log import (
     ProducerKey,
     ProducerValue,
     TransactionsValue,
+    UndoKey,
+    UndoValue,
     decode,
 )
 from log_tables.layout import producer_of_txn
@@ -44,6 +46,7 @@ class GroupReplay:
     """The groups of some partitions of `__consumer_offsets`, as far as they were read."""
 
     offsets: dict[OffsetKey, OffsetValue] = field(default_factory=dict)
+    undo: dict[UndoKey, UndoValue] = field(default_factory=dict)
     pending: dict[IntentKey, Intent] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
     """By the id of a group's producer, the epoch of the newest transaction that it committed."""
@@ -76,6 +79,8 @@ class GroupReplay:
                     self._heard[name] = max(number, self._heard.get(name, 0))
             case OffsetKey(), None:
                 self.offsets.pop(key, None)
+            case UndoKey(), _:
+                self.undo[key] = value if isinstance(value, UndoValue) else UndoValue(())
             case PendingKey(), _:
                 self._pend(key, value)
             case ProducerKey(), ProducerValue():
@@ -87,6 +92,14 @@ class GroupReplay:
                 self.pending.pop(key, None)
             case _, TransactionsValue():
                 self._reached(value.producer_id, value.number % (PRODUCER_EPOCH_MAX + 1))
+
+    def places(self) -> Iterator[tuple[OffsetKey, OffsetValue]]:
+        """The offsets that groups have committed, and those that an undo would commit again."""
+        yield from self.offsets.items()
+        for key, value in self.undo.items():
+            for topic, partition, offset in (each for act in value.acts for each in act.offsets):
+                if offset is not None:
+                    yield OffsetKey(key.group, topic, partition), offset
 
     def _pend(self, key: PendingKey, value: object) -> None:
         for at in self._places.pop(key, ()):

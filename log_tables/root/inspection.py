@@ -91,7 +91,7 @@ def _unknowable(cluster: Cluster, found: "Inspection") -> Iterator[str]:
             f"it names the remote root {cluster.remote_root}, which only one root may write to, and the "
             "original may still be in use"
         )
-    for key, committed in found.groups.offsets.items():
+    for key, committed in found.groups.places():
         table = found.tables.get(TopicIdPartition(key.topic, committed.topic_id, key.partition))
         if table is not None and committed.offset > table.high_watermark:
             yield (

@@ -62,15 +62,15 @@ def cleanable(snapshot: Snapshot, now_ms: int, min_compaction_lag_ms: int = 0) -
     return snapshot.segments
 
 
-def is_dirty(snapshot: Snapshot, dirty_records_min: int = DIRTY_RECORDS_MIN) -> bool:
-    """Whether replaying the records since the last cleaning costs more than the rest, and enough to matter:
-    as much as `dirty_records_min` records.
+def is_dirty(segments: Sequence[Segment], cleaned: int, dirty_records_min: int = DIRTY_RECORDS_MIN) -> bool:
+    """Whether replaying the records of `segments` since the last cleaning, from offset `cleaned` on, costs
+    more than the rest, and enough to matter: as much as `dirty_records_min` records.
 
     A segment costs as much as REPLAY_SEGMENT_RECORDS of them.
     """
-    new = [segment for segment in snapshot.segments if segment.last_offset >= snapshot.cleaned]
-    fresh = sum(min(segment.records, segment.last_offset + 1 - snapshot.cleaned) for segment in new)
-    clean = sum(segment.records for segment in snapshot.segments) - fresh
+    new = [segment for segment in segments if segment.last_offset >= cleaned]
+    fresh = sum(min(segment.records, segment.last_offset + 1 - cleaned) for segment in new)
+    clean = sum(segment.records for segment in segments) - fresh
     cost = fresh + REPLAY_SEGMENT_RECORDS * len(new)
     return cost >= dirty_records_min and cost > clean
 

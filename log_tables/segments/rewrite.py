@@ -277,7 +277,9 @@ def compact_if_dirty(table: Table, compression: str) -> bool:
 
     Returns and raises as `compact_by_key` does.
     """
-    return cleaner.is_dirty(table.snapshot) and compact_by_key(table, compression)
+    return cleaner.is_dirty(table.snapshot.segments, table.snapshot.cleaned) and compact_by_key(
+        table, compression
+    )
 
 
 def _read(store: Store, table: str, inputs: Sequence[Segment]) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.layout import CLUSTER_METADATA
-from log_tables.limits import REPLAY_SEGMENT_RECORDS
+from log_tables.limits import METADATA_HISTORY_MS, REPLAY_SEGMENT_RECORDS
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
@@ -310,8 +310,11 @@ def test_internal_topics_are_compacted_when_they_cost_time_to_read(keyed: Keyed)
         alter_topic(keyed.cluster, "t", {"retention.ms": f"{number}"})
     create_topic(keyed.cluster, "u")
     states = [state for state in look(keyed.cluster)[0] if state.topic == CLUSTER_METADATA]
-    assert key_compaction.plan(states, keyed.clock.now_ms()) == ()
-    steps = key_compaction.plan(states, keyed.clock.now_ms(), dirty_records_min=22 * REPLAY_SEGMENT_RECORDS)
+    worth = 22 * REPLAY_SEGMENT_RECORDS
+    assert key_compaction.plan(states, keyed.clock.now_ms(), worth) == (), "its history stays for a while"
+    later_ms = keyed.clock.now_ms() + METADATA_HISTORY_MS
+    assert key_compaction.plan(states, later_ms) == ()
+    steps = key_compaction.plan(states, later_ms, worth)
     (outcome,) = key_compaction.run(in_process, keyed.cluster, steps)
     assert (outcome.records, outcome.error) == (22, None)
     assert [record.key for record in records(keyed.cluster.metadata_log.partition)] == [b"t", b"u"]

@@ -19,7 +19,7 @@ from log_tables.cluster.admin.sweep import sweep
 from log_tables.cluster.admin.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument, LakelogError
-from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, MAINTENANCE
+from log_tables.layout import CONSUMER_OFFSETS, MAINTENANCE
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.root import fsck
 from log_tables.sql.query import query
@@ -80,7 +80,7 @@ def test_a_run_does_all_there_is_to_do_and_the_next_has_nothing(tmp_path: Path, 
     assert errors(outcomes) == {}
     assert by_job(outcomes) == {
         "retention": {OLD},
-        "key_compaction": {KEYED, CLUSTER_METADATA, CONSUMER_OFFSETS},
+        "key_compaction": {KEYED, CONSUMER_OFFSETS},
         "retype": {TYPED},
         "segment_compaction": {PLAIN, OLD, TYPED},
         "tiering": {FAR},

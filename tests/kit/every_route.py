@@ -48,6 +48,8 @@ PATH = {
     "mirror": "m",
     "name": "compression.type",
 }
+LATER = "2100-01-01T00:00:00Z"
+
 QUERY = {
     "acks": "all",
     "before": "1",
@@ -56,6 +58,7 @@ QUERY = {
     "offset": "0",
     "timeout": "0",
     "timestamp": "0",
+    "to_time": LATER,
 }
 NOT_SENT = {
     "before",
@@ -66,6 +69,7 @@ NOT_SENT = {
     "schema_version",
     "subject",
     "subject_name_strategy",
+    "to_version",
 }
 """Of a query or a body: what has to fit something that was answered before, or the BODY's `type`."""
 
@@ -96,6 +100,7 @@ BODY: dict[str, Any] = {
     "source": "",
     "start": 0,
     "timestamp": 0,
+    "to_time": LATER,
     "topic_id": "t",
     "type": "STRING",
     "value": "zstd",

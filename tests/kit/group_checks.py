@@ -41,6 +41,7 @@ def check_restored(group: Group, records: Records, now_ms: float) -> None:
     assert restored.committed_ms == group.committed_ms
     assert restored.idle_ms == group.idle_ms
     assert restored.transactions == group.transactions
+    assert restored.acts == group.acts
     assert {name: _lasting(m) for name, m in restored.members.items()} == {
         name: _lasting(m) for name, m in group.members.items()
     }

@@ -273,7 +273,8 @@ class Simulation:
     def _reset(self) -> None:
         if known := sorted(self.life.group.topics):
             at = TopicPartition(self._one(known), 0)
-            self.life.happen(Reset({at: OffsetAndMetadata(self._below(50))}, self.life.wall_ms, force=True))
+            wanted, now_ms = {at: OffsetAndMetadata(self._below(50))}, self.life.wall_ms
+            self.life.happen(Reset(wanted, now_ms, force=True, every=frozenset({at})))
             self._handed.pop(self._incarnation(at), None)
             for places in self._places.values():
                 places.pop(at, None)

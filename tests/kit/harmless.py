@@ -85,6 +85,7 @@ whom to ask first; the leader is who wins the next put
 _RECORDS = """
 a group may forget it: the record of another moment, or a removal
     groups | ClassicValue, GroupValue, MemberValue, OffsetValue, Retry | , value | missing
+    groups | UndoValue | , value | missing
     groups | TransactionsValue | , value | missing
 a group that does not know a topic leaves it out
     groups | MemberValue | topic_ids.t | missing
@@ -92,6 +93,7 @@ a number that it may have
     groups | ClassicValue, GroupValue | generation | forged
     groups | MemberValue | epoch, owned.t | forged
     groups | OffsetValue | leader_epoch, offset | forged
+    groups | UndoValue | acts.offsets, acts.offsets.offset | forged
     groups | TransactionsValue | producer_id | forged
 a record has all that holds: a later one says it again
     metadata | topic altered | | missing
@@ -104,12 +106,15 @@ a text that clients choose
     groups | MemberValue | topics | forged, out of range
     groups | OffsetValue | member, metadata | forged, out of range
     groups | Retry | digest | forged, out of range
+    groups | UndoValue | acts.principal | forged, missing, out of range
 a text that people read
+    groups | UndoValue | acts.done | forged, out of range
     metadata | copy stopped | mirrored.stopped | forged, missing, out of range
 a time that it may have
     groups | ClassicValue | members.a.rebalance_timeout_ms, members.a.session_timeout_ms | forged
     groups | GroupValue | idle_ms | forged
     groups | OffsetValue, Retry | committed_ms | forged
+    groups | UndoValue | acts.at_ms | forged
 a time: when files of a deleted topic may go
     metadata | topic deleted | deleted.N | forged
 a topic may grow, and the tables are gone
@@ -169,7 +174,7 @@ people alone read when a key was last used
     credentials | later use, use, use revoked | | missing
     credentials | later use, use | value | forged
     credentials | use revoked | key | forged
-people pause a mirror, and let it go on
+    groups | ClassicValue, GroupValue, MemberValue, OffsetValue, Retry, UndoValue | | doubled
     metadata | mirror | paused | forged
     metadata | mirror paused | paused | forged, missing
 the newest record of a key counts

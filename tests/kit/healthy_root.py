@@ -20,6 +20,7 @@ from log_tables.cluster.audit_record import AuditKind, AuditRecord
 from log_tables.cluster.credential import ApiKeyRecord
 from log_tables.cluster.credential_log import create_credentials
 from log_tables.cluster.group_log import (
+    Act,
     ClassicKey,
     ClassicMemberValue,
     ClassicValue,
@@ -35,6 +36,8 @@ from log_tables.cluster.group_log import (
     RetryKey,
     TransactionsKey,
     TransactionsValue,
+    UndoKey,
+    UndoValue,
     Value,
     encode,
 )
@@ -138,6 +141,10 @@ def group_records(topic_id: str) -> list[tuple[Key, Value]]:
             MemberValue(MemberConfig(), ["t"], owned={"t": [0]}, epoch=3, topic_ids={"t": topic_id}),
         ),
         (OffsetKey(GROUP, "t", 0), OffsetValue(5, topic_id, "note", 1_700_000_000_000, "m", 1)),
+        (
+            UndoKey(GROUP),
+            UndoValue((Act("reset", 1_700_000_000_000, (("t", 0, OffsetValue(4, topic_id)),), "User:ann"),)),
+        ),
         (TransactionsKey(GROUP), TransactionsValue(producer, 1)),
         (RetryKey(GROUP, "k"), Retry(1, "5d41", 1_700_000_000_000, ())),
         (ClassicKey(GROUP), ClassicValue(4, 0, "consumer", "range", "a", {"a": member})),

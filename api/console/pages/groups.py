@@ -12,7 +12,7 @@ from starlette.responses import Response
 from api.console.cluster_index import ClusterState, PartitionState, behind_of
 from api.console.command import group_commands
 from api.console.gateways import told_by
-from api.console.page import curve, number, paged, render
+from api.console.page import curve, moment, number, paged, render
 from api.console.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
 from api.console.state import console
@@ -25,11 +25,15 @@ from api.samples import GroupLags
 from coordinator.access.caller import Caller
 from coordinator.groups.classic.classic_group import ClassicState
 from coordinator.groups.classic.consumer_protocol import CONSUMER, subscribed_topics
+from coordinator.groups.events import Undo
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.member import GroupMember
+from coordinator.groups.state.undo import UndoPlan
+from coordinator.groups.state.undo import undo as undo_step
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.group_log import SPARK_METADATA, OffsetValue
+from log_tables.cluster.group_log import SPARK_METADATA, OffsetValue, check_group_name
 from log_tables.counts import counted
+from log_tables.errors import LakelogError
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
 from log_tables.sql.lag import Lag
 from log_tables.topic_partition import TopicPartition
@@ -41,6 +45,9 @@ Kind = Literal["consumers", "Kafka clients", "Spark query", "offsets only", "tra
 
 _Order = Literal["name", "kind", "members", "lag", "seconds", "bytes", "committed"]
 
+
+DELETED_SHOWN = 20
+"""Deleted groups that the list shows, the newest."""
 
 NO_LAGS = GroupLags([], [], [], [])
 
@@ -96,6 +103,7 @@ _ORDERS: dict[str, Callable[[GroupView], Any]] = {
 @router.get("")
 async def groups(
     request: Request,
+    here: Here,
     asked: Asked,
     search: Annotated[str, Query(max_length=TOPIC_NAME_MAX_CHARS)] = "",
     order: Annotated[_Order, Query()] = "name",
@@ -109,9 +117,13 @@ async def groups(
         if search.lower() in name.lower() and asked.allows(Operation.DESCRIBE, ResourceType.GROUP, name)
     ]
     views.sort(key=_ORDERS[order])
-    return render(
-        request, "groups.html", {"rows": paged(views, page), "search": search, "order": order}, asked
-    )
+    values = {
+        "rows": paged(views, page),
+        "search": search,
+        "order": order,
+        "deleted": await _deleted(here, asked),
+    }
+    return render(request, "groups.html", values, asked)
 
 
 @router.get("/{group}")
@@ -172,10 +184,78 @@ async def delete(request: Request, here: Here, asked: Asked, group: str) -> Resp
         "/console/groups",
         f"/console/groups/{quote(group, safe='')}",
         "Delete the group",
-        "Its committed offsets are lost. Consumers that join it again go by their auto.offset.reset."
+        "Consumers that join it again go by their auto.offset.reset, until an undo brings its offsets back."
         + (" Its members are thrown out." if found.size else ""),
     )
     return planned(request, asked, change)
+
+
+@router.get("/{group}/undo")
+async def undo(
+    request: Request, here: Here, asked: Asked, group: str, acts: Annotated[int, Query(ge=1)] = 1
+) -> Response:
+    """The dry run of an undo of what operators have done to the group's offsets."""
+    check_group_name(group)
+    found, refused = await here.coordinator.kept_group(group), ""
+    facts, plan = list[ChangedValue](), UndoPlan(())
+    try:
+        plan = await here.coordinator.undo_plan(group, acts)
+        facts = _undone(found, plan, asked)
+        undo_step(found, Undo(acts, here.clock.now_ms(), 0), 0)
+    except LakelogError as error:
+        refused = error.message
+    if not asked.allows(Operation.READ, ResourceType.GROUP, group):
+        refused = "you may not READ this group"
+    path = quote(group, safe="")
+    done = ", ".join(f"{act.done} of {moment(act.at_ms)}" for act in plan.acts)
+    change = Change(
+        f"Undo for the group {group}: {done}" if done else f"Undo for the group {group}",
+        "POST",
+        f"/consumers/{path}/undo?acts={acts}" + (f"&newest={plan.acts[0].at_ms}" if plan.acts else ""),
+        None,
+        facts,
+        f"/console/groups/{path}" if found.exists or plan.set else "/console/groups",
+        f"/console/groups/{path}" if found.exists else "/console/groups",
+        "Undo it",
+        refused=refused,
+    )
+    return planned(request, asked, change)
+
+
+def _undone(group: Group, plan: UndoPlan, asked: Caller) -> list[ChangedValue]:
+    """The changes of an undo, and what it leaves, in the topics that the caller may know of."""
+    facts = []
+    for at in plan.changed:
+        now, then = group.committed(at), plan.set.get(at)
+        before = "nothing committed" if now is None else number(now.offset)
+        after = "nothing committed" if then is None else number(then.offset)
+        facts.append((at, ChangedValue(str(at), before, after)))
+    facts += [(at, ChangedValue(str(at), "–", f"stays: {reason}")) for at, reason in plan.left.items()]
+    shown = [fact for at, fact in facts if asked.describes(at.topic)]
+    more = [ChangedValue(counted(len(shown) - 100, "other partition"), "…", "…")] if len(shown) > 100 else []
+    return shown[:100] + more
+
+
+class KeptGroup(NamedTuple):
+    """A group that was deleted, and can be had again; by whom, and when."""
+
+    id: str
+    at_ms: int
+    principal: str
+
+
+async def _deleted(here: Gateway, asked: Caller) -> list[KeptGroup]:
+    """The newest ones that the caller may know of, the newest first."""
+    named = await here.shard_manager.named_groups()
+    kept = [group for group in named if group.acts and not group.exists]
+    return sorted(
+        (
+            KeptGroup(group.id, group.acts[0].at_ms, group.acts[0].principal)
+            for group in kept
+            if asked.allows(Operation.DESCRIBE, ResourceType.GROUP, group.id)
+        ),
+        key=lambda each: -each.at_ms,
+    )[:DELETED_SHOWN]
 
 
 def _view(look: ClusterState, group: Group, asked: Caller) -> GroupView:

@@ -164,7 +164,7 @@ def _change(
     return Change(
         f"Set where the group {group.id} goes on",
         "PUT",
-        f"/consumers/{name}/offsets" + ("?force=true" if shared else ""),
+        f"/consumers/{name}/offsets?keep=true" + ("&force=true" if shared else ""),
         {"offsets": offsets},
         facts if offsets else [],
         f"/console/groups/{name}",

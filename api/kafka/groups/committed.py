@@ -323,7 +323,7 @@ async def offset_delete(
     try:
         client.caller.check(Operation.DELETE, ResourceType.GROUP, request.group_id)
         wanted, denied = await share.maybe_in_thread(is_wide, allowed)
-        refused = await door.here.classic.delete_offsets(request.group_id, wanted)
+        refused = await door.here.classic.delete_offsets(request.group_id, wanted, client.caller.identified)
     except LakelogError as error:
         return OffsetDeleteResponse(error_code=group_error_code(error))
     gone = len(wanted) - len(refused)

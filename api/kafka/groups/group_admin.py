@@ -149,7 +149,7 @@ async def _deleted(door: Door, client: Client, name: str) -> DeletableGroupResul
     try:
         client.caller.check(Operation.DELETE, ResourceType.GROUP, name)
         with client.caller.changing("DeleteGroups", ResourceType.GROUP, name):
-            await door.here.classic.delete(name)
+            await door.here.classic.delete(name, client.caller.identified)
     except LakelogError as error:
         return DeletableGroupResult(
             group_id=name, error_code=group_error_code(error), error_message=error.message

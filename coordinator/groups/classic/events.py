@@ -84,7 +84,7 @@ class CommitOffsets:
     negative offset is none: what was committed is forgotten.
 
     `at_ms`: milliseconds since 1970. `checked`: the rest of a commit, whose member and generation were looked
-    at with its first offsets.
+    at with its first offsets. `every`: all partitions of one that an operator makes, which can be undone.
     """
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -94,6 +94,7 @@ class CommitOffsets:
     instance_id: str | None = None
     context: RequestContext | None = None
     checked: bool = False
+    every: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +128,14 @@ class EndPending:
 @dataclass(frozen=True, slots=True)
 class DeleteOffsets:
     """Committed offsets are deleted, of topics that no member is subscribed to. `checked`: that was looked at
-    with the first of them.
+    with the first of them. `every` are those of all of it, at `at_ms` since 1970: they can be had again.
     """
 
     partitions: frozenset[TopicPartition]
     checked: bool = False
+    at_ms: int = 0
+    every: frozenset[TopicPartition] = frozenset()
+    context: RequestContext | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from coordinator.groups.classic.events import (
     MembershipEvent,
     PendOffsets,
 )
+from coordinator.groups.state.acts import Done, with_act
 from coordinator.groups.state.group import Group, newest_commit_ms
 from coordinator.groups.state.group_records import group_record
 from coordinator.groups.state.member import Member
@@ -49,8 +50,9 @@ def classic_step(
         case CommitOffsets():
             kept = {at: place for at, place in event.offsets.items() if place.offset >= 0}
             after, records = _committed(group, replace(event, offsets=kept), now_ms)
+            after, noted = _noted(group, after, event)
             after, gone = _without_offsets(after, event.offsets.keys() - kept.keys())
-            return *made_by(group, after, [*records, *gone], event.context), []
+            return *made_by(group, after, [*records, *gone, *noted], event.context), []
         case PendOffsets():
             return *_pended(group, event, now_ms), []
         case EndPending():
@@ -100,6 +102,14 @@ def _committed(group: Group, event: CommitOffsets, now_ms: float) -> tuple[Group
         return with_offsets(after, [], event.offsets, event.at_ms, event.member_id)
     after = replace(group, classic=classic.committed(group.classic, event, now_ms))
     return with_offsets(after, [], event.offsets, event.at_ms, event.member_id)
+
+
+def _noted(before: Group, after: Group, event: CommitOffsets) -> tuple[Group, Records]:
+    """`after`, which keeps the offsets from `before` a commit by an operator."""
+    if event.checked:
+        return after, []
+    kept, records = with_act(before, Done.RESET, event.at_ms, event.context, event.every)
+    return replace(after, acts=kept.acts), records
 
 
 def _pended(group: Group, event: PendOffsets, now_ms: float) -> tuple[Group, Records]:
@@ -197,7 +207,9 @@ def _offsets_deleted(group: Group, event: DeleteOffsets) -> tuple[Group, Records
         raise GroupNotEmpty(f"the group {group.id!r} has members, which do not say what they read; stop them")
     for at in event.partitions:
         group.check_not_subscribed(at.topic)
-    return _without_offsets(group, event.partitions)
+    group, noted = with_act(group, Done.DELETE_OFFSETS, event.at_ms, event.context, event.every)
+    after, records = _without_offsets(group, event.partitions)
+    return after, records + noted
 
 
 def _without_offsets(group: Group, partitions: Set[TopicPartition]) -> tuple[Group, Records]:

@@ -12,7 +12,7 @@ from coordinator.groups.events import TopicState
 from coordinator.groups.state.member import NOTHING, GroupMember, Member, Partitions
 from coordinator.groups.state.transaction_state import TransactionState
 from coordinator.groups.topic_filter import Follower, Matches, TopicFilter, resolved
-from log_tables.cluster.group_log import OffsetValue, PendingValue, is_hidden
+from log_tables.cluster.group_log import Act, OffsetValue, PendingValue, is_hidden
 from log_tables.cluster.topic import check_public
 from log_tables.errors import (
     FencedInstanceId,
@@ -55,6 +55,8 @@ class Group:
     pattern: which they match and may read.
 
     `unstable` are offsets that wait for the end of a transaction of a Kafka client, by transactional id.
+    `acts` are those of operators on its offsets that can be undone, the newest first: it may have some when
+    it does not exist any longer.
     """
 
     id: str
@@ -77,6 +79,7 @@ class Group:
     default_interval_ms: int = field(default=0, compare=False)
     matches: Matches = field(default_factory=dict, compare=False)  # it follows from the topics and the ACLs
     unstable: Mapping[str, PendingValue] = field(default_factory=dict)
+    acts: tuple[Act, ...] = ()
 
     def member(self, member_id: str) -> Member:
         """Raises UnknownMember."""
@@ -139,6 +142,11 @@ class Group:
         """Whether it has any record: members, offsets, a generation or transactions."""
         known = self.members or self.offsets or self.generation or self.transactions.number or self.unstable
         return bool(known) or self.classic.exists
+
+    @property
+    def is_only_kept(self) -> bool:
+        """Whether it is there for an undo alone."""
+        return bool(self.acts) and not self.exists and not self.configs
 
     @property
     def unstable_partitions(self) -> Partitions:

@@ -10,6 +10,7 @@ from coordinator.groups.state import transaction_state
 from coordinator.groups.state.group import Group, newest_commit_ms
 from coordinator.groups.state.member import Member, Partitions
 from log_tables.cluster.group_log import (
+    Act,
     ClassicKey,
     ClassicValue,
     GroupKey,
@@ -30,6 +31,8 @@ from log_tables.cluster.group_log import (
     SettingsValue,
     TransactionsKey,
     TransactionsValue,
+    UndoKey,
+    UndoValue,
     Value,
 )
 from log_tables.topic_partition import TopicPartition
@@ -93,6 +96,14 @@ def _configs(newest: Mapping[Key, Value | None]) -> dict[str, dict[str, str]]:
     }
 
 
+def _acts(newest: Mapping[Key, Value | None]) -> dict[str, tuple[Act, ...]]:
+    return {
+        key.group: value.acts
+        for key, value in newest.items()
+        if isinstance(key, UndoKey) and isinstance(value, UndoValue)
+    }
+
+
 def _unstable(newest: Mapping[Key, Value | None]) -> dict[str, dict[str, PendingValue]]:
     found: dict[str, dict[str, PendingValue]] = {}
     for key, value in newest.items():
@@ -115,9 +126,9 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     intents: defaultdict[str, dict[int, Intent]] = defaultdict(dict)
     retries: defaultdict[str, dict[str, Retry]] = defaultdict(dict)
     newest = dict(records)
-    configs, unstable = _configs(newest), _unstable(newest)
+    configs, unstable, acts = _configs(newest), _unstable(newest), _acts(newest)
     for key, value in newest.items():
-        if value is None or isinstance(key, SettingsKey | ProducerKey | PendingKey):
+        if value is None or isinstance(key, SettingsKey | ProducerKey | PendingKey | UndoKey):
             continue
         match key, value:
             case GroupKey(group), GroupValue():
@@ -138,7 +149,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             case _:
                 raise AssertionError(f"{key} has the value {value}")
     groups = generations.keys() | members.keys() | offsets.keys() | counts.keys() | classic.keys()
-    groups |= configs.keys() | unstable.keys()
+    groups |= configs.keys() | unstable.keys() | acts.keys()
     return {
         group: Group(
             group,
@@ -153,6 +164,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             classic=classic.get(group, ClassicGroup()),
             configs=configs.get(group, {}),
             unstable=unstable.get(group, {}),
+            acts=acts.get(group, ()),
         )
         for group in sorted(groups)
     }

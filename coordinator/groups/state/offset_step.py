@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from coordinator.groups.events import Commit, OffsetAndMetadata, Reset, Seek, Start, Transact
 from coordinator.groups.state import transaction_state
+from coordinator.groups.state.acts import Done, with_act
 from coordinator.groups.state.group import Group
 from coordinator.groups.state.group_records import member_record
 from coordinator.groups.state.member import Member
@@ -65,7 +66,11 @@ def reset(group: Group, event: Reset, _now_ms: float) -> tuple[Group, Records]:
     if not event.checked:
         _check_resetting(group, event)
     by = mirror_member(event.mirror) if event.mirror else ""
-    return with_offsets(group, group.members.values(), event.offsets, event.at_ms, by)
+    noted = Records()
+    if not event.checked:
+        group, noted = with_act(group, Done.RESET, event.at_ms, event.context, event.every)
+    group, records = with_offsets(group, group.members.values(), event.offsets, event.at_ms, by)
+    return group, records + noted
 
 
 def _check_resetting(group: Group, event: Reset) -> None:

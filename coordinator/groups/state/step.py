@@ -34,9 +34,11 @@ from coordinator.groups.events import (
     TopicsChanged,
     TopicState,
     Transact,
+    Undo,
     Unsubscribe,
 )
 from coordinator.groups.state import transaction_state
+from coordinator.groups.state.acts import Done, with_act, without_acts
 from coordinator.groups.state.assignment import STRATEGIES
 from coordinator.groups.state.consumer_step import heard_of_client
 from coordinator.groups.state.group import Group, newest_commit_ms
@@ -46,6 +48,7 @@ from coordinator.groups.state.migration import downgraded, upgraded
 from coordinator.groups.state.offset_step import commit, finish, place_in_new, reset, seek, start, transact
 from coordinator.groups.state.ownership import without
 from coordinator.groups.state.target import aimed, rebalanced, sharing
+from coordinator.groups.state.undo import undo
 from coordinator.groups.topic_filter import check_pattern, check_subscribed
 from log_tables.cluster.group_log import (
     ClassicKey,
@@ -83,7 +86,7 @@ def step(group: Group, event: Event, now_ms: float) -> tuple[Group, Records]:
     if after.members is not group.members:
         after, more = downgraded(after, now_ms)
         records = records + more
-    if isinstance(event, Join | Reset | Transact | ConsumerHeartbeat):
+    if isinstance(event, Join | Reset | Undo | Transact | ConsumerHeartbeat):
         return made_by(group, after, records, event.context)
     return after, records
 
@@ -228,6 +231,9 @@ def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Record
         raise Retriable(f"transactions of the group {group.id!r} are being applied; repeat the request")
     keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
     keys += [OffsetKey(group.id, *at) for at in group.offsets]
+    kept, noted = group, Records()
+    if event.at_ms:
+        kept, noted = with_act(group, Done.DELETE, event.at_ms, event.context, group.offsets)
     keys += [PendingKey(group.id, name) for name in group.unstable]
     gone = Group(
         group.id,
@@ -235,11 +241,12 @@ def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Record
         readable=group.readable,
         configs=group.configs,
         default_interval_ms=group.default_interval_ms,
+        acts=kept.acts,
     )
     forgotten = transaction_state.forget(group.transactions, group.id)
     if group.classic.stored is not None:
         keys.append(ClassicKey(group.id))
-    return gone, [*((key, None) for key in keys), *forgotten, (GroupKey(group.id), None)]
+    return gone, [*((key, None) for key in keys), *forgotten, (GroupKey(group.id), None), *noted]
 
 
 def _topics_changed(group: Group, event: TopicsChanged, now_ms: float) -> tuple[Group, Records]:
@@ -312,8 +319,9 @@ def _ticked(group: Group, event: Tick, now_ms: float) -> tuple[Group, Records]:
     if event.forget_before_ms and group.idle:
         return _idle(group, event)
     transactions, forgotten = transaction_state.expire(group.transactions, group.id, event.at_ms)
+    group, old = without_acts(group, event.acts_before_ms)
     group, records = _looked_after(replace(group, transactions=transactions), now_ms)
-    return group, records + forgotten
+    return group, records + forgotten + old
 
 
 def _idle(group: Group, event: Tick) -> tuple[Group, Records]:
@@ -350,6 +358,7 @@ _STEPS: Mapping[type[Event], Callable[[Group, Any, float], tuple[Group, Records]
     Commit: commit,
     Seek: seek,
     Reset: reset,
+    Undo: undo,
     Transact: transact,
     ConsumerHeartbeat: heard_of_client,
     Configure: _configured,

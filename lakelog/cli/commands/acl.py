@@ -20,6 +20,17 @@ from lakelog.cli.common import (
     print_json,
     print_table,
 )
+from lakelog.cli.history import (
+    DryRun,
+    ToTime,
+    ToVersion,
+    access_history,
+    access_versions,
+    differences,
+    print_history,
+    print_revert,
+    time_of,
+)
 from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, NotFound
 
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
 
     from lakelog.client.client import Client
     from log_tables.cluster.acl import Acl
+    from log_tables.cluster.cluster import Cluster
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 
@@ -187,6 +199,53 @@ def list_acls(  # noqa: PLR0913, PLR0917 -- each is an option
         if any(each.matches(acl) for each in filters) and (not principal or acl.principal in principal)
     ]
     _show(found, json)
+
+
+@app.command()
+def history(data: Data = None, url: Gateway = None, wait: Wait = WAIT_S, json: Json = False) -> None:
+    """List the versions of ACLs, super users and quotas, the newest first, and who made them if known."""
+    if url is not None:
+        with _asked(url, data, wait) as client:
+            print_history(client.access_history(), json)
+        return
+    cluster = cluster_at(data)
+    print_history(access_versions(cluster, access_history(cluster)), json)
+
+
+@app.command()
+def revert(
+    to: ToVersion = None,
+    to_time: ToTime = None,
+    dry_run: DryRun = False,
+    force: Annotated[bool, typer.Option("--force", help="Do it even if you lose rights.")] = False,
+    data: Data = None,
+    url: Gateway = None,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
+    """Go back to earlier ACLs, all or none. Super users and quotas stay."""
+    time_ms = time_of(to, to_time)
+    if url is not None:
+        with _asked(url, data, wait) as client:
+            print_revert(client.revert_acls(to, time_ms, dry_run, force), dry_run, json)
+        return
+    print_revert(_reverted(cluster_at(data), to, time_ms, dry_run), dry_run, json)
+
+
+def _reverted(root: "Cluster", to: int | None, time_ms: int | None, dry_run: bool) -> dict[str, object]:
+    from log_tables.cluster.admin.security_admin import acl_difference, replace_acls
+    from log_tables.cluster.metadata_history import acl_changes
+
+    found = access_history(root)
+    version = found.find(to, time_ms)
+    target = found.rules(version).acls
+    if dry_run:
+        added, removed = acl_difference(root.metadata_log.access, target)
+    else:
+        added, removed = replace_acls(root.metadata_log, target)
+        note_change(root, "RevertAcls", acls=[str(acl) for acl in (*added, *removed)])
+    changes = differences(acl_changes(added, removed))
+    return {"version": version.version, "time_ms": version.at_ms, "changes": changes, "lost": []}
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`lakelog group`: list, describe, lag, delete, reset-offsets."""
+"""`lakelog group`: list, describe, lag, delete, reset-offsets, undo."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,7 @@ from lakelog.cli.common import (
     connect,
     console,
     iso_ms,
+    iso_text,
     print_json,
     print_table,
 )
@@ -101,7 +102,7 @@ def lag(group_id: GroupId, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json =
 def delete(
     group_id: GroupId, force: ForceDelete = False, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False
 ) -> None:
-    """Delete a group and its offsets."""
+    """Delete a group and its offsets. `lakelog group undo` brings them back."""
     with connect(url, wait) as client:
         client.delete_group(group_id, force)
     if json:
@@ -139,7 +140,7 @@ def reset_offsets(  # noqa: PLR0913, PLR0917 -- each is an option
         chosen = _chosen(client, topic) or sorted(old)
         new = {at: _target(client, at, to, shift_by, old.get(at)) for at in chosen}
         if new and not dry_run:
-            client.set_offsets(group_id, new, force)
+            client.set_offsets(group_id, new, force, keep=True)
     rows = [(at.topic, at.partition, old.get(at), offset) for at, offset in new.items()]
     columns = ("topic", "partition", "old", "new")
     if json:
@@ -147,6 +148,31 @@ def reset_offsets(  # noqa: PLR0913, PLR0917 -- each is an option
         print_json({"group": group_id, "dry_run": dry_run, "offsets": plan})
     else:
         print_table(columns, rows)
+
+
+@app.command()
+def undo(
+    group_id: GroupId,
+    acts: Annotated[int, typer.Option(metavar="N", min=1, help="The newest N deletions and resets.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
+    url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
+    """Bring back the offsets from before a deletion or a reset; --dry-run also lists what can be undone."""
+    with connect(url, wait) as client:
+        found = client.undo_group(group_id, acts, dry_run)
+    if json:
+        print_json({**found, "dry_run": dry_run})
+        return
+    undone = found["acts"] if dry_run else found["acts"][:acts]
+    rows = [(each["done"], iso_text(each["at_ms"]), each["principal"], each["offsets"]) for each in undone]
+    print_table(("done", "at", "principal", "partitions"), rows)
+    console().print()
+    columns = ("topic", "partition", "old", "new")
+    print_table(columns, [[each[name] for name in columns] for each in found["offsets"]])
+    for each in found["left"]:
+        console().print(f"{each['topic']}-{each['partition']} stays as it is: {each['reason']}")
 
 
 def _committed(client: "Client", group_id: str, *, must_exist: bool) -> dict[TopicPartition, int]:

@@ -15,6 +15,17 @@ from lakelog.cli.common import (
     print_json,
     print_table,
 )
+from lakelog.cli.history import (
+    DryRun,
+    ToTime,
+    ToVersion,
+    access_history,
+    access_versions,
+    differences,
+    print_history,
+    print_revert,
+    time_of,
+)
 from log_tables.errors import InvalidArgument
 from log_tables.units import explained, plain
 
@@ -84,6 +95,44 @@ def remove(
     remove_quota(cluster.metadata_log, _entity(entity), names or Quota.__struct_fields__)
     _tell(json, "removed", entity)
     note_change(cluster, "DeleteClientQuotas", entity, "QUOTA", names=names)
+
+
+@app.command()
+def history(data: Data = None, json: Json = False) -> None:
+    """List the versions of quotas, ACLs and super users, the newest first."""
+    cluster = cluster_at(data)
+    print_history(access_versions(cluster, access_history(cluster)), json)
+
+
+@app.command()
+def revert(
+    to: ToVersion = None,
+    to_time: ToTime = None,
+    dry_run: DryRun = False,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Go back to earlier quotas, all or none. ACLs stay."""
+    from log_tables.cluster.admin.security_admin import quota_difference, replace_quotas
+    from log_tables.cluster.metadata_history import Difference, quota_text
+
+    time_ms = time_of(to, to_time)
+    cluster = cluster_at(data)
+    found = access_history(cluster)
+    version = found.find(to, time_ms)
+    target = found.rules(version).quotas
+    if dry_run:
+        made = quota_difference(cluster.metadata_log.access, target)
+    else:
+        made = replace_quotas(cluster.metadata_log, target)
+    changes = [
+        Difference(_shown(entity), *(None if each is None else quota_text(each) for each in pair))
+        for entity, pair in made.items()
+    ]
+    shown = {"version": version.version, "time_ms": version.at_ms, "changes": differences(changes)}
+    print_revert(shown, dry_run, json)
+    if made and not dry_run:
+        note_change(cluster, "RevertClientQuotas", quotas=[each.name for each in changes])
 
 
 def _entity(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`lakelog topic`: create, list, describe, alter, infer, check-columns, delete."""
+"""`lakelog topic`: create, list, describe, alter, history, revert, infer, check-columns, delete."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,6 +21,7 @@ from lakelog.cli.common import (
     print_json,
     print_table,
 )
+from lakelog.cli.history import DryRun, ToTime, ToVersion, print_history, print_revert, time_of
 from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, NotFound
 from log_tables.units import explained
@@ -179,6 +180,29 @@ def alter(
         console().print(f"{key}: {old} -> {new}", soft_wrap=True)
     if hidden:
         console().print(f"Its settings are shown to those who may DESCRIBE_CONFIGS on topic {name}.")
+
+
+@app.command()
+def history(name: Name, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
+    """List the versions of a topic's settings, the newest first, and who made them if that is known."""
+    with connect(url, wait) as client:
+        print_history(client.topic_history(name), json)
+
+
+@app.command()
+def revert(
+    name: Name,
+    to: ToVersion = None,
+    to_time: ToTime = None,
+    dry_run: DryRun = False,
+    url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
+    """Go back to earlier settings of a topic, all or none. Its partitions stay."""
+    time_ms = time_of(to, to_time)
+    with connect(url, wait) as client:
+        print_revert(client.revert_topic(name, to, time_ms, dry_run), dry_run, json)
 
 
 @app.command()

@@ -93,7 +93,7 @@ def audit_batches(cluster: Cluster) -> Iterator[pa.RecordBatch]:
     Raises CorruptLog, CorruptSegment, StoreUnavailable.
     """
     for records in records_of(cluster, AUDIT):
-        yield pa.RecordBatch.from_pylist([_row(record) for record in records], AUDIT_SCHEMA)
+        yield pa.RecordBatch.from_pylist([row(record) for record in records], AUDIT_SCHEMA)
 
 
 def events_before(cluster: Cluster, end: int | None, most: int) -> tuple[list[dict[str, object]], int | None]:
@@ -114,12 +114,13 @@ def events_before(cluster: Cluster, end: int | None, most: int) -> tuple[list[di
         plan = partition.plan_read(at, BATCH_MAX_BYTES)
         for batch in partition.read(plan):
             records = [each for each in to_records(batch) if (each.offset or 0) < end]
-            found += [{**_row(each), "offset": each.offset} for each in records]
+            found += [{**row(each), "offset": each.offset} for each in records]
         at = plan.end
     return found[::-1], first if first > partition.log_start else None
 
 
-def _row(record: Record) -> dict[str, object]:
+def row(record: Record) -> dict[str, object]:
+    """A record of `__audit` as a row of `audit`. Raises CorruptLog."""
     try:
         return row_of(record.value or b"")
     except (msgspec.MsgspecError, ValueError) as error:

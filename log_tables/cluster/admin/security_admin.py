@@ -63,6 +63,29 @@ def remove_acls(log: MetadataLog, matches: Callable[[Acl], bool]) -> list[Acl]:
     return gone
 
 
+def acl_difference(rules: AccessRules, target: Collection[Acl]) -> tuple[list[Acl], list[Acl]]:
+    """The ACLs to add and to remove, in order, for `target` instead of those of `rules`."""
+    return sorted({*target} - rules.acls), sorted(rules.acls - {*target})
+
+
+def replace_acls(
+    log: MetadataLog, target: Collection[Acl], check: Callable[[AccessRules], None] = lambda _: None
+) -> tuple[list[Acl], list[Acl]]:
+    """Have the ACLs `target` and no others, by one append of the difference, unless `check` raises for the
+    newest rules; returns those that were added and removed, in order. Super users stay.
+    """
+    changed = list[Acl](), list[Acl]()
+
+    def decide(rules: AccessRules) -> list[Record]:
+        nonlocal changed
+        check(rules)
+        added, removed = changed = acl_difference(rules, target)
+        return [*map(acl_record, added), *map(partial(acl_record, removed=True), removed)]
+
+    log.change_access(decide)
+    return changed
+
+
 def add_super_user(log: MetadataLog, principal: str) -> None:
     """Let `principal` do everything. Raises InvalidArgument unless it is `User:<name>`."""
     check_super_user(principal)
@@ -104,6 +127,32 @@ def alter_quotas(log: MetadataLog, changes: Mapping[str, Mapping[str, float | No
         return records
 
     log.change_access(decide)
+
+
+def quota_difference(
+    rules: AccessRules, target: Mapping[str, Quota]
+) -> dict[str, tuple[Quota | None, Quota | None]]:
+    """By entity the quota now and then, None for none, where `target` differs from those of `rules`."""
+    entities = sorted(rules.quotas.keys() | target.keys())
+    found = {entity: (rules.quotas.get(entity), target.get(entity)) for entity in entities}
+    return {entity: (now, then) for entity, (now, then) in found.items() if now != then}
+
+
+def replace_quotas(
+    log: MetadataLog, target: Mapping[str, Quota]
+) -> dict[str, tuple[Quota | None, Quota | None]]:
+    """Have the quotas `target` and no others, by one append; returns what has changed, as
+    `quota_difference`.
+    """
+    changed: dict[str, tuple[Quota | None, Quota | None]] = {}
+
+    def decide(rules: AccessRules) -> list[Record]:
+        nonlocal changed
+        changed = quota_difference(rules, target)
+        return [quota_record(entity, then) for entity, (_, then) in changed.items()]
+
+    log.change_access(decide)
+    return changed
 
 
 def remove_quota(log: MetadataLog, entity: str, names: Collection[str] = Quota.__struct_fields__) -> None:

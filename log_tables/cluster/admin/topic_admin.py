@@ -19,10 +19,11 @@ from log_tables.clock import check_recent
 from log_tables.cluster.admin.remote_admin import check_remote_root, check_untiered, make_remote_tables
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.metadata_history import differences
 from log_tables.cluster.metadata_log import MirroredFrom, TopicRecord
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import Topic, check_writable
-from log_tables.cluster.topic_settings import SETTINGS
+from log_tables.cluster.topic_settings import KAFKA_SETTINGS, SETTINGS
 from log_tables.columns.declaration import Declaration, check_count, parse
 from log_tables.counts import counted
 from log_tables.errors import (
@@ -156,6 +157,18 @@ def change_config(
         for _ in pool.map(partial(_alter_table, topic), range(topic.partition_count)):
             pass  # raises what went wrong
     return topic
+
+
+def reverted(configs: Mapping[str, str]) -> Callable[[TopicConfig], TopicConfig]:
+    """The change by which a topic has the settings `configs` and no others; it raises InvalidConfig for one
+    that cannot be.
+    """
+
+    def change(config: TopicConfig) -> TopicConfig:
+        changes = {each.name: each.new for each in differences(config.overrides, configs)}
+        return config.altered(changes, KAFKA_SETTINGS)
+
+    return change
 
 
 def check_alteration(cluster: Cluster, name: str, configs: Mapping[str, str | None]) -> TopicConfig:

@@ -16,7 +16,7 @@ from tests.kit.secured import Secured, acl, bearer
 from tests.kit.support import wait_until
 
 ANN = "User:ann"
-PAGES = ("", "/keys", "/acls", "/acls/new", "/quotas", "/audit")
+PAGES = ("", "/keys", "/acls", "/acls/new", "/quotas", "/history", "/audit")
 
 
 class House(NamedTuple):
@@ -126,6 +126,21 @@ def test_an_acl_is_made_and_deleted_after_dry_runs(admin: Visitor, house: House)
     for operation in ("CreateAcls", "DeleteAcls"):  # they come a moment later
         expect(page.get_by_role("cell", name=operation).first).to_be_visible(timeout=60_000)
     admin.check("access-audit")
+
+
+def test_acls_go_back_to_a_version_of_the_history(admin: Visitor, house: House) -> None:
+    house.root.allow(acl("User:gone", Operation.READ, ResourceType.TOPIC, "flights"))
+    page = admin.go("/console/access/history")
+    row = page.get_by_role("row").nth(1)
+    expect(row).to_contain_text("User:gone")
+    admin.check("access-history")
+    page.get_by_role("row").nth(2).get_by_role("link", name="Go back").click()
+    expect(page.get_by_role("row", name="User:gone")).to_contain_text("there")
+    page.get_by_role("button", name="Go back to these ACLs").click()
+    page.wait_for_url("**/console/access/acls")
+    expect(page.get_by_role("row", name=ANN)).to_be_visible()
+    expect(page.get_by_role("row", name="User:gone")).to_have_count(0)
+    admin.check_nothing_wrong()
 
 
 def test_a_wrong_acl_is_refused_before_it_is_sent(house: House) -> None:

@@ -54,10 +54,16 @@ def test_offsets_are_set_after_a_dry_run(someone: Visitor, gateway: RunningGatew
 def test_a_group_is_deleted_after_a_dry_run(someone: Visitor, gateway: RunningGateway, topic: str) -> None:
     commit(gateway, "gone", topic, 0)
     page = someone.go("/console/groups/gone/delete")
-    expect(page.get_by_text("Its committed offsets are lost")).to_be_visible()
+    expect(page.get_by_text("until an undo brings its offsets back")).to_be_visible()
     page.get_by_role("button", name="Delete the group").click()
     page.wait_for_url("**/console/groups")
     assert gateway.client.get("/consumers/gone/offsets").status_code == 404
+    page.get_by_role("row", name="gone").get_by_role("link", name="Bring back its offsets").click()
+    expect(page.get_by_role("row", name=f"{topic}-0")).to_contain_text("nothing committed")
+    someone.check("group-undo")
+    page.get_by_role("button", name="Undo it").click()
+    page.wait_for_url("**/console/groups/gone")
+    assert offsets(gateway, "gone") == {0: 0}
     someone.check_nothing_wrong()
 
 

@@ -35,6 +35,22 @@ def test_a_setting_is_changed_and_reset(browser: Browser, gateway: RunningGatewa
         assert "another partition" in fact(page, "Records with a key")[1]
 
 
+def test_settings_go_back_to_a_version_of_the_history(browser: Browser, gateway: RunningGateway) -> None:
+    topic = gateway.create_topic("console-back", retention_ms="86400000")
+    data = {"data": [{"name": "retention.ms", "value": "1000"}]}
+    gateway.client.post(f"{gateway.cluster}/topics/{topic}/configs:alter", json=data).raise_for_status()
+    with visitor(browser, gateway.url) as someone:
+        page = someone.go(f"/console/topics/{topic}/settings")
+        page.get_by_role("link", name="History, and the way back").click()
+        expect(page.get_by_role("row", name="altered")).to_contain_text("86400000 to 1000")
+        someone.check("topic-history")
+        page.get_by_role("row", name="created").get_by_role("link", name="Go back").click()
+        assert fact(page, "retention.ms") == ["1000", "86400000"]
+        page.get_by_role("button", name="Go back to these settings").click()
+        expect(page.locator("#retention\\.ms")).to_contain_text("86400000")
+        someone.check_nothing_wrong()
+
+
 def test_partitions_are_added_and_records_deleted(browser: Browser, gateway: RunningGateway) -> None:
     topic = gateway.create_topic("console-grow")
     gateway.produce(topic, *range(10))

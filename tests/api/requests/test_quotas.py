@@ -6,7 +6,16 @@ from collections.abc import Awaitable, Callable, Iterator
 import httpx
 import pytest
 
-from coordinator.groups.events import Join, Leave, OffsetAndMetadata, Reset, Subscribe, TopicState
+from coordinator.groups.events import (
+    Delete,
+    Join,
+    Leave,
+    OffsetAndMetadata,
+    Reset,
+    Subscribe,
+    TopicState,
+    Undo,
+)
 from coordinator.groups.shard import Shard
 from ingest.settings import Settings, load_settings
 from ingest.writer import Writer
@@ -15,7 +24,7 @@ from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import MemberConfig
 from log_tables.errors import InvalidConfig, InvalidSubscription
-from log_tables.limits import GROUPS_LOOKED_AT, SUBSCRIPTION_MAX_CHARS
+from log_tables.limits import GROUPS_LOOKED_AT, SUBSCRIPTION_MAX_CHARS, UNDO_GROUPS_MAX
 from log_tables.store.store import open_store
 from log_tables.topic_partition import TopicPartition
 from tests.kit.gateway import RunningGateway, running_gateway
@@ -224,5 +233,39 @@ def test_many_groups_hear_of_topics_some_at_a_time_and_whoever_is_asked_for_at_o
         assert shard.follow_on()
         assert not shard.follow_on()
         assert not any(group.topics for group in shard.groups())
+
+    run(scenario)
+
+
+def test_deleted_groups_that_can_be_had_again_count_for_nothing_and_the_oldest_gives_way() -> None:
+    async def scenario(shard: Shard, clock: ManualClock) -> None:
+        names = [f"g{number}" for number in range(UNDO_GROUPS_MAX + 1)]
+        for name in names:
+            shard.apply(name, Reset({AT: OffsetAndMetadata(7)}, clock.now_ms()))
+        await shard.wait_all_durable()
+        for name in names:
+            shard.apply(name, Delete(at_ms=clock.now_ms()))
+        assert shard.size == 0
+        await shard.wait_all_durable()
+        shard.read()  # another process takes over
+        shard.follow({"t": TopicState("id", 1)})
+        assert shard.size == 0
+        assert [bool(shard.group(name).acts) for name in (names[0], names[1], names[-1])] == [
+            False,
+            True,
+            True,
+        ]
+        shard.apply("g1", Undo(1, clock.now_ms(), 0))
+        assert shard.size == 1
+        await shard.wait_all_durable()
+        clock.advance(RETENTION_MS)
+        assert not shard.forget_acts(RETENTION_MS)
+        assert shard.group("g2").acts
+        clock.advance(1)
+        while shard.forget_acts(RETENTION_MS):
+            await shard.wait_all_durable()
+        await shard.wait_all_durable()
+        shard.read()
+        assert [group.id for group in shard.groups()] == ["g1"]
 
     run(scenario)

@@ -221,13 +221,21 @@ class Machine(RuleBasedStateMachine):
     @rule(at=partitions, offset=offsets, force=st.booleans(), heard=heard)
     def reset(self, at: TopicPartition, offset: int, force: bool, heard: bool) -> None:
         refused = GroupNotEmpty if not force and not self.group.empty else self._missing([at])
-        self._attempt(Reset({at: OffsetAndMetadata(offset)}, self.life.wall_ms, force), heard, refused)
+        self._attempt(
+            Reset({at: OffsetAndMetadata(offset)}, self.life.wall_ms, force, every=frozenset({at})),
+            heard,
+            refused,
+        )
         if refused is None:
             assert not any(at in member.positions for member in self.group.members.values())
 
     @rule(force=st.sampled_from([False] * 7 + [True]), heard=heard)
     def delete(self, force: bool, heard: bool) -> None:
-        self._attempt(Delete(force), heard, GroupNotEmpty if self.group.members and not force else None)
+        self._attempt(
+            Delete(force, self.life.wall_ms),
+            heard,
+            GroupNotEmpty if self.group.members and not force else None,
+        )
 
     # The world.
 

@@ -45,6 +45,11 @@ def committed(gateway: RunningGateway) -> dict[tuple[str, int], int]:
     return found
 
 
+def dirty(log: Partition) -> bool:
+    found = log.refresh(wait=True)
+    return is_dirty(found.segments, found.cleaned)
+
+
 def test_many_commits_become_few_segments_and_every_offset_survives_restarts(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     expected: dict[tuple[str, int], int] = {}
@@ -54,7 +59,7 @@ def test_many_commits_become_few_segments_and_every_offset_survives_restarts(tmp
             gateway.produce("t", *range(3 * COMMITS), partition=partition)
         commit_often(gateway, expected, 0)
         log = Partition(store, LOG, SystemClock())
-        wait_until(lambda: not is_dirty(log.refresh(wait=True)), "the log is compacted")
+        wait_until(lambda: not dirty(log), "the log is compacted")
         assert len(log.snapshot.segments) < COMMITS <= log.high_watermark
         commit_often(gateway, expected, COMMITS)
         assert committed(gateway) == expected
@@ -65,7 +70,7 @@ def test_many_commits_become_few_segments_and_every_offset_survives_restarts(tmp
     with running_gateway(tmp_path, **EAGER) as gateway:
         assert committed(gateway) == expected
         commit(gateway, expected, 3 * COMMITS)  # a look alone makes nobody the leader
-        wait_until(lambda: not is_dirty(log.refresh(wait=True)), "the log is compacted again")
+        wait_until(lambda: not dirty(log), "the log is compacted again")
         assert len(log.snapshot.segments) < COMMITS
         assert committed(gateway) == expected
     assert check(store).problems == []

@@ -219,3 +219,46 @@ def test_a_gateway_is_asked_instead_of_the_store(run: Run, gateway: RunningGatew
     wrong(run("acl", "delete", *zoe, *at), USAGE, "there is no such ACL")
     wrong(run("acl", "list", *at, "--data", gateway.data), USAGE, "name one of them")
     assert of_zoe() == []
+
+
+def test_acls_go_back_to_a_version_of_their_history(run: Run, data: str) -> None:
+    for topic in ("flights", "trips"):
+        run(
+            "acl",
+            "create",
+            "--allow-principal",
+            "User:ann",
+            "--operation",
+            "Read",
+            "--topic",
+            topic,
+            "--data",
+            data,
+        )
+    newest, older, base = printed(run("acl", "history", "--data", data, "--json"))["data"]
+    assert [each["event"] for each in (newest, older, base)] == ["altered", "altered", "kept"]
+    assert str(acl("trips")) in run("acl", "history", "--data", data).stdout
+    back = ("acl", "revert", "--to", str(older["version"]), "--data", data)
+    plan = printed(run(*back, "--dry-run", "--json"))
+    assert plan["changes"] == [{"name": str(acl("trips")), "old": "there", "new": None}]
+    assert kept(data) == [acl("flights"), acl("trips")]
+    run(*back)
+    assert kept(data) == [acl("flights")]
+    run("quota", "set", "User:ann", "request_rate=5", "--data", data)
+    run("quota", "remove", "User:ann", "--data", data)
+    version = printed(run("quota", "history", "--data", data, "--json"))["data"][1]["version"]
+    shown = lines(run("quota", "revert", "--to", str(version), "--data", data))
+    assert shown[1].split() == ["User:ann", "–", "request_rate=5"]
+    wrong(run("acl", "revert", "--data", data), USAGE, "use one of them")
+    wrong(run("acl", "revert", "--to-time", "soon", "--data", data), USAGE, "no ISO-8601 time")
+    wrong(run("acl", "revert", "--to", "99", "--data", data), USAGE, "no version 99")
+
+
+def test_a_gateway_is_asked_for_the_history_and_the_way_back(run: Run, gateway: RunningGateway) -> None:
+    url = ("--url", gateway.url)
+    before = printed(run("acl", "history", *url, "--json"))["data"][0]["version"]
+    run("acl", "create", "--allow-principal", "User:zoe", "--operation", "Read", "--topic", "x", *url)
+    shown = run("acl", "revert", "--to", str(before), "--dry-run", *url).stdout
+    assert "User:zoe" in shown
+    run("acl", "revert", "--to", str(before), *url)
+    assert printed(run("acl", "list", "--principal", "User:zoe", *url, "--json")) == []

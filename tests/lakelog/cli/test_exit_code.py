@@ -29,6 +29,9 @@ RIGHT = {
     "reset-offsets": ("g", "--to", "latest"),
     "alter": ("T", "--partitions", "9"),
     "acl create": ("--allow-principal", "User:ann", "--topic", "T"),
+    "topic revert": ("T", "--to", "1"),
+    "acl revert": ("--to", "1"),
+    "quota revert": ("--to", "1"),
     "acl delete": ("--allow-principal", "User:ann", "--topic", "T"),
 }
 """What a command needs to have nothing wrong; of others their arguments, `T` for a topic that is there."""

@@ -256,3 +256,17 @@ def test_following_in_a_group_ends_in_order(
         assert exit_code(process) == 0
     assert committed(client, filled) == [5, 6]
     assert client.group(filled)["members"] == []
+
+
+def test_a_deletion_and_a_reset_are_undone(run: Run, client: Client, group: str) -> None:
+    run("group", "reset-offsets", group, "--to", "latest")
+    run("group", "delete", group)
+    plan = printed(run("group", "undo", group, "--acts", "2", "--dry-run", "--json"))
+    assert [act["done"] for act in plan["acts"]] == ["delete", "reset"]
+    assert [(each["old"], each["new"]) for each in plan["offsets"]] == [(None, 2), (None, 2)]
+    shown = lines(run("group", "undo", group))
+    assert shown[1].split()[0] == "delete"
+    assert committed(client, group) == [5, 5]
+    run("group", "undo", group, "--acts", "3")
+    assert committed(client, group) == [2, 2]
+    wrong(run("group", "undo", "nobody"), USAGE, "nothing to undo")

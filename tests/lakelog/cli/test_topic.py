@@ -81,3 +81,20 @@ def test_what_may_be_meant_is_named(run: Run) -> None:
     wrong(setting, USAGE, "no topic setting 'retention'; did you mean retention.ms?")
     wrong(run("consume", "cli-flihgts"), USAGE, "did you mean cli-flights?")
     wrong(run("produce", "cli-flihgts"), USAGE, "did you mean cli-flights?; or create it with --create")
+
+
+def test_settings_go_back_to_a_version_of_their_history(run: Run) -> None:
+    run("topic", "create", "cli-back", "--partitions", "1", "--config", "retention.ms=7d")
+    run("topic", "alter", "cli-back", "--config", "retention.ms=1d", "--config", "compression.type=lz4")
+    altered, created = printed(run("topic", "history", "cli-back", "--json"))["data"]
+    assert (altered["event"], created["event"]) == ("altered", "created")
+    shown = lines(run("topic", "history", "cli-back"))
+    assert "compression.type: – to lz4" in shown[1]
+    back = ("topic", "revert", "cli-back", "--to", str(created["version"]))
+    assert "lz4" in run(*back, "--dry-run").stdout
+    assert printed(run("topic", "describe", "cli-back", "--json"))["configs"]["compression.type"] == "lz4"
+    run(*back)
+    assert printed(run("topic", "describe", "cli-back", "--json"))["configs"]["retention.ms"] == "604800000"
+    assert lines(run(*back))[-1] == "nothing differs from that version"
+    wrong(run("topic", "revert", "cli-back"), USAGE, "use one of them")
+    wrong(run("topic", "revert", "cli-back", "--to-time", "2001-01-01"), USAGE, "does not reach back")

@@ -25,6 +25,7 @@ from log_tables.cluster.metadata_log import (
 )
 from log_tables.errors import BrokerReplaced, CorruptLog
 from log_tables.layout import CLUSTER_METADATA, METADATA_DIRECTORY, TOPICS
+from log_tables.limits import METADATA_HISTORY_MS
 from log_tables.partition.partition import AppendRequest
 from log_tables.record import Record, input_batch
 from log_tables.root.fsck import check
@@ -236,9 +237,10 @@ def test_compaction_keeps_who_is_there_and_forgets_in_the_end_who_left(
         assert (dict(opened.metadata_log.brokers), names(opened)) == ({1: stays}, ["t"])
         return [record.key for record in records(opened.metadata_log.partition)]
 
+    clock.advance(METADATA_HISTORY_MS + HOUR_MS)
     assert compacted() == [b"~1", b"~2", b"t"]
-    clock.advance(25 * HOUR_MS)
     alter_topic(cluster, "t", {"retention.ms": "1"})
+    clock.advance(METADATA_HISTORY_MS + 25 * HOUR_MS)
     assert compacted() == [b"~1", b"t"]
     assert check(cluster.store).problems == []
 

@@ -30,6 +30,7 @@ from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import Conflict, InvalidArgument, NotFound
 from log_tables.layout import CLUSTER_METADATA, METADATA_DIRECTORY
+from log_tables.limits import METADATA_HISTORY_MS
 from log_tables.root.copy import copy_root
 from log_tables.root.fsck import check
 from log_tables.store.store import open_store
@@ -226,7 +227,9 @@ def compacted(cluster: Cluster, now_ms: int) -> None:
 def test_compaction_keeps_what_holds_and_who_slept_through_it_forgets_what_was_removed(
     store_root: Path, clock: ManualClock
 ) -> None:
-    """A tombstone goes after a day: a process that was suspended for longer must not keep the rule."""
+    """A tombstone goes a day after the history: a process that was suspended for longer must not keep the
+    rule.
+    """
     cluster = Cluster.open(open_store(store_root), clock, "http://first")
     create_topic(cluster, "t")
     stays, left = (cluster.metadata_log.register_broker(f"http://{name}") for name in "ab")
@@ -238,10 +241,13 @@ def test_compaction_keeps_what_holds_and_who_slept_through_it_forgets_what_was_r
     remove_acls(cluster.metadata_log, lambda each: each == READ)
     cluster.metadata_log.remove_broker(left)
     create_topic(cluster, "u")
+    clock.advance(METADATA_HISTORY_MS + HOUR_MS)
     compacted(cluster, clock.now_ms())
-    clock.advance(25 * HOUR_MS)
     add_acls(cluster.metadata_log, [acl("mail")])
+    clock.advance(METADATA_HISTORY_MS + 25 * HOUR_MS)
     compacted(cluster, clock.now_ms())
+    cluster.metadata_log.partition.refresh()
+    assert cluster.metadata_log.partition.snapshot.cleaned
     for reader in (sleeper, cluster, another(cluster)):
         reader.refresh()
         access = reader.metadata_log.access

@@ -11,6 +11,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
+    Act,
     Intent,
     IntentKey,
     OffsetKey,
@@ -21,6 +22,8 @@ from log_tables.cluster.group_log import (
     ProducerValue,
     TransactionsKey,
     TransactionsValue,
+    UndoKey,
+    UndoValue,
     producers_of,
     replay,
 )
@@ -177,6 +180,24 @@ def test_no_group_is_ahead_of_what_another_groups_transaction_wrote(cluster: Clu
     assert source.done
     committed = inspect(made).groups.offsets[OffsetKey("h", "t", 0)].offset
     assert made.topic("t").partition(0).high_watermark >= committed == 4
+
+
+def test_an_undo_in_a_copy_sets_no_offset_beyond_its_records(cluster: Cluster, tmp_path: Path) -> None:
+    """Between looks at two partitions of groups `h` consumes what comes to `t`, and is reset to the start."""
+
+    def consume() -> None:
+        transact(cluster, 2)
+        append(cluster.claim(cluster.topic("t"), 0), b"plain")
+        topic_id = cluster.topic("t").topic_id
+        act = Act("reset", 1, (("t", 0, OffsetValue(4, topic_id)),))
+        start = (OffsetKey("h", "t", 0), OffsetValue(0, topic_id))
+        say(cluster, start, (UndoKey("h"), UndoValue((act,))), index=1)
+
+    source = Busy(cluster.store, between_looks(cluster), consume)
+    made = copied(source, cluster, tmp_path / "copy")
+    assert source.done
+    assert UndoKey("h") in inspect(made).groups.undo
+    assert made.topic("t").partition(0).high_watermark >= 4
 
 
 @pytest.mark.parametrize("told", [True, False])

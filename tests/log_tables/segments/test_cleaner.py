@@ -160,7 +160,7 @@ def test_tombstones_may_be_kept_for_ever() -> None:
 def test_dirty_is_what_costs_more_to_replay_than_the_rest(
     segments: tuple[Segment, ...], cleaned: int, dirty: bool
 ) -> None:
-    assert is_dirty(snapshot(*segments, cleaned=cleaned)) == dirty
+    assert is_dirty(segments, cleaned) == dirty
 
 
 @pytest.mark.parametrize(

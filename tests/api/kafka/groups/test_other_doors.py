@@ -3,9 +3,15 @@
 import pytest
 
 from api.kafka.clients.errors import ErrorCode
-from api.kafka.protocol.messages.groups import LeaveGroupRequest, MemberIdentity
+from api.kafka.protocol.messages.groups import DeleteGroupsRequest, LeaveGroupRequest, MemberIdentity
+from api.kafka.protocol.messages.offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from lakelog import Client, GroupNotEmpty
 from log_tables.topic_partition import TopicPartition
+from tests.api.kafka.groups.test_committed import code_of, commit
 from tests.kit.cli import USAGE, Run, printed, run, wrong
 from tests.kit.gateway import RunningGateway
 from tests.kit.kafka import KafkaGateway
@@ -69,3 +75,32 @@ def test_both_kinds_of_groups_are_shown(
         query = f'SELECT "group", {columns} FROM {name} {where}'
         found = printed(run("sql", query, "--data", str(kafka.data), "--format", "json"))
         assert found == [{"group": group, "lag": 1}, {"group": own, "lag": 2}]
+
+
+def test_what_kafkas_tools_do_to_a_group_is_undone(
+    run: Run, gateway: RunningGateway, asking: Asker, group: str
+) -> None:
+    at = TopicPartition(f"topic-{group}", 0)
+    answer = joined(asking, group)
+    asking.ask(sync(group, answer))
+    asking.ask(LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=answer.member_id)]))
+    assert code_of(asking.ask(commit(group, at.topic, 3), 9)) == ErrorCode.NONE  # as an admin moves it on
+    delete = OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=at.topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
+            )
+        ],
+    )
+    assert asking.ask(delete).error_code == ErrorCode.NONE
+    [deleted] = asking.ask(DeleteGroupsRequest(groups_names=[group])).results
+    assert deleted.error_code == ErrorCode.NONE
+    with Client(gateway.url) as client:
+        acts = client.undo_group(group, dry_run=True)["acts"]
+        assert [act["done"] for act in acts] == ["delete-offsets", "reset"], "nothing was left to delete"
+        client.undo_group(group)
+        assert client.group_offsets(group) == {at: 3}
+        assert asking.ask(DeleteGroupsRequest(groups_names=[group])).results[0].error_code == ErrorCode.NONE
+        client.undo_group(group, acts=4)
+        assert client.group_offsets(group) == {at: 2}
