@@ -12,6 +12,7 @@ import typer
 from lakelog.cli.commands import (
     acl,
     bench,
+    catalog,
     consume,
     context,
     demo,
@@ -92,6 +93,7 @@ mirror.app.command("acls")(mirror_access.acls)
 app.add_typer(mirror.app, name="mirror", help="Copy topics of a running Kafka, at the same offsets.")
 app.command("replicate")(replicate.replicate)
 app.add_typer(root.app, name="root", help="Copy a root, and make a copied one its own.")
+app.add_typer(catalog.app, name="catalog", help="The topics' tables in a catalog of tables.")
 app.add_typer(store.app, name="store", help="Whether a directory or a bucket can hold a log.")
 app.add_typer(security.app, name="security", help="Make the first key, and secure a cluster.")
 app.add_typer(security.keys, name="key", help="Create, list and revoke API keys.")

@@ -34,6 +34,7 @@ from log_tables.errors import (
     Unreachable,
 )
 from log_tables.spelling import meant
+from log_tables.units import MILLISECONDS, without_unit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -246,6 +247,34 @@ def iso_text(at_ms: int) -> str:
     """A time in milliseconds since 1970 as ISO 8601, in UTC to the second."""
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment_ms(text: str, now_ms: int) -> int:
+    """An ISO-8601 time, or `30m` for that long before `now_ms`, as milliseconds since 1970.
+
+    Raises InvalidArgument.
+    """
+    ago = without_unit(text, MILLISECONDS)
+    if ago != text:
+        return now_ms - int(ago)
+    try:
+        return iso_ms(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{text!r} is no time; write it as 2026-01-31T10:00:00Z, or 30m, 2h for as long ago"
+        ) from None
+
+
+_EVERY_MIN_MS = MILLISECONDS["s"]
+_EVERY_MAX_MS = 366 * MILLISECONDS["d"]
+
+
+def seconds(text: str) -> float:
+    """`30s`, `5m` or `1h` in seconds; from one to a year. Raises InvalidArgument."""
+    ms = without_unit(text, MILLISECONDS)
+    if ms == text or not _EVERY_MIN_MS <= int(ms) <= _EVERY_MAX_MS:
+        raise InvalidArgument(f"--every {text!r} is not a time; write it as 30s, 5m or 1h")
+    return int(ms) / 1_000
 
 
 def existing_file(path: Path) -> Path:

@@ -118,9 +118,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "root copy": (
         "lakelog root copy /data/lakelog s3://backup/lakelog --store-option region=eu-central-1",
         "lakelog root copy s3://backup/lakelog /data/restored --keep-id --with-credentials",
+        "lakelog root copy /data/lakelog /data/before --as-of 30m",
     ),
+    "root history": ("lakelog root history --data /data/lakelog",),
     "root adopt": ("lakelog root adopt --data /data/restored",),
     "root refold": ("lakelog root refold orders --data /data/lakelog",),
+    "catalog sync": (
+        "lakelog catalog sync unity --url http://127.0.0.1:8080 --catalog main --dry-run",
+        "lakelog catalog sync hive --url thrift://127.0.0.1:9083 --root s3a://events/lakelog",
+        "lakelog catalog sync glue --schema events --every 60s",
+    ),
     "store check": ("lakelog store check s3://events/lakelog", "lakelog store check /mnt/nfs/lakelog"),
     "security init": ("lakelog security init --data /data/lakelog",),
     "security enable": ("lakelog security enable --data /data/lakelog",),

@@ -8,7 +8,7 @@ Records in a remote root are copied too, so that the copy never touches the orig
 An object at the top of the copy marks it as unfinished until the end, and no gateway serves such a root.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from log_tables.errors import (
     StoreUnavailable,
 )
 from log_tables.layout import (
+    CONSUMER_OFFSETS,
     HOME,
     METADATA_DIRECTORY,
     PROPERTY_REMOTE_OWNER,
@@ -42,8 +43,11 @@ from log_tables.layout import (
     log_directory,
 )
 from log_tables.limits import COPY_ATTEMPTS_MAX
+from log_tables.partition.partition import AppendRequest
+from log_tables.record import Record, input_batch
 from log_tables.root.cut import Cut, cut_root, in_threads
 from log_tables.root.listed_brokers import strike_off
+from log_tables.root.past_cut import cut_past
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store, open_store, overlap
 from log_tables.table.commit import Commit, put_commit
@@ -67,6 +71,8 @@ class CopyResult:
     segments: int
     records: int
     bytes: int
+    as_of_ms: int | None = None
+    """The moment of which it is, milliseconds since 1970; None for the time at which it was made."""
 
 
 def copy_root(
@@ -76,14 +82,27 @@ def copy_root(
     keep_id: bool = False,
     progress: Progress = lambda *_: None,
     with_credentials: bool = False,
+    as_of_ms: int | None = None,
 ) -> CopyResult:
     """Copy the root of `source`, in use or not, to `target`, which is empty or an unfinished copy.
 
     The copy has a new cluster id, unless `keep_id`, and no gateways on its list. It has the hashes of keys
     and the verifiers of users only `with_credentials`. Raises InvalidArgument for
     roots that cannot be copied from or to, Damaged when the original is damaged, StoreUnavailable.
+
+    With `as_of_ms`, milliseconds since 1970 by the clocks of the gateways, it is of that moment, or of the
+    last one before at which all tables agree. Raises InvalidArgument where that is not there any more.
     """
     _prepare(source, target, with_credentials)
+    if as_of_ms is not None:
+        past = cut_past(source, target, clock, as_of_ms, with_credentials)
+        if not _copy_files(source, target, past.cut, clock, progress):
+            raise InvalidArgument(
+                "a file of that moment was removed while it was copied; run the command again, and it says "
+                "which, or name a later time"
+            )
+        finished = _finish(source, target, past.cut, clock, keep_id, past.ends)
+        return replace(finished, as_of_ms=past.time_ms)
     for _ in range(COPY_ATTEMPTS_MAX):
         cut = cut_root(source, target, clock, with_credentials)
         if cut is not None and _copy_files(source, target, cut, clock, progress):
@@ -187,8 +206,17 @@ def _remote_store(source: Store, cut: Cut, clock: Clock) -> Store:
     return open_store(url, source.options, create=False, clock=clock)
 
 
-def _finish(source: Store, target: Store, cut: Cut, clock: Clock, keep_id: bool) -> CopyResult:
-    """Write the logs, that of the metadata last, and take the original's gateways off the list."""
+def _finish(
+    source: Store,
+    target: Store,
+    cut: Cut,
+    clock: Clock,
+    keep_id: bool,
+    ends: Mapping[str, Sequence[Record]] | None = None,
+) -> CopyResult:
+    """Write the logs, that of the metadata last, append `ends` by their tables, and take the original's
+    gateways off the list.
+    """
     tables = {directory: _own(cut, directory) for directory in cut.tables}
     if not keep_id:
         metadata = tables[METADATA_DIRECTORY].metadata
@@ -203,6 +231,7 @@ def _finish(source: Store, target: Store, cut: Cut, clock: Clock, keep_id: bool)
         with suppress(AlreadyExists):
             create_topic_table(target, topic.directory, clock)
         fold(topic)
+    _append(cluster, ends or {})
     fence_producers(cluster)
     strike_off(cluster)
     cluster.metadata_log.partition.resign()
@@ -219,6 +248,16 @@ def _finish(source: Store, target: Store, cut: Cut, clock: Clock, keep_id: bool)
         sum(item.records for item in held),
         sum(item.size for item in held),
     )
+
+
+def _append(cluster: Cluster, ends: Mapping[str, Sequence[Record]]) -> None:
+    """Append records to tables of groups."""
+    offsets = cluster.cached_topic(CONSUMER_OFFSETS)
+    for partition in [] if offsets is None else offsets.partitions():
+        if added := ends.get(partition.directory):
+            partition.claim(cluster.url)
+            partition.append([AppendRequest(input_batch(added, cluster.clock.now_us()))])
+            partition.resign()
 
 
 def _copy_schemas(source: Store, target: Store) -> None:

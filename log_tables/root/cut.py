@@ -210,7 +210,7 @@ class _Cutter:
                 there = self._remote(directory)
                 if there.log_start > here.high_watermark:
                     return None
-                cut.tables[directory] = _from(here, max(here.log_start, there.log_start))
+                cut.tables[directory] = from_log_start(here, max(here.log_start, there.log_start))
                 cut.remote[directory] = there
         return cut
 
@@ -220,7 +220,7 @@ class _Cutter:
         return self._cluster.remote.table(directory).snapshot
 
 
-def _from(here: Snapshot, log_start: int) -> Snapshot:
+def from_log_start(here: Snapshot, log_start: int) -> Snapshot:
     """`here` with the log start `log_start`."""
     if log_start == here.log_start:
         return here

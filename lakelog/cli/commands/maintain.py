@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakelog.cli.common import Data, Json, console, pairs, print_json, print_table, progress_console
+from lakelog.cli.common import (
+    Data,
+    Json,
+    console,
+    pairs,
+    print_json,
+    print_table,
+    progress_console,
+    seconds,
+)
 from log_tables.clock import SystemClock, timer
 from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, LakelogError
-from log_tables.units import MILLISECONDS, without_unit
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
@@ -20,8 +28,6 @@ if TYPE_CHECKING:
     from log_tables.cluster.cluster import Cluster
 
 _log = logging.getLogger(__name__)
-_EVERY_MIN_MS = MILLISECONDS["s"]
-_EVERY_MAX_MS = 366 * MILLISECONDS["d"]
 _FAILED = 1
 GLANCE_S = 5.0
 """How often it is looked between two runs how many files wait for a merge: a busy partition makes 250."""
@@ -112,14 +118,6 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
             raise typer.Exit(_FAILED if runner.run() else 0)
         glances = not requests_are_paid(settings.data) and any(each.name == MERGE for each in jobs)
         runner.repeat(interval_s, settings.unmerged_segments_urgent if glances else 0)
-
-
-def seconds(text: str) -> float:
-    """`30s`, `5m` or `1h` in seconds; from one to a year. Raises InvalidArgument."""
-    ms = without_unit(text, MILLISECONDS)
-    if ms == text or not _EVERY_MIN_MS <= int(ms) <= _EVERY_MAX_MS:
-        raise InvalidArgument(f"--every {text!r} is not a time; write it as 30s, 5m or 1h")
-    return int(ms) / 1_000
 
 
 def _open(settings: "Settings") -> "Cluster":

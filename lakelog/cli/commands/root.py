@@ -1,5 +1,6 @@
 """`lakelog root` and `lakelog fsck`: check a root, copy it, make a copy independent, repeat its folds."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from lakelog.cli.common import (
     Json,
     console,
     existing_root,
+    moment_ms,
     pairs,
     print_json,
     print_table,
@@ -36,6 +38,13 @@ def copy(
     with_credentials: Annotated[
         bool, typer.Option("--with-credentials", help="Copy API keys and users, too.")
     ] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="As it was then, from what is still there: 2026-01-31T10:00:00Z, or 30m for as long ago.",
+        ),
+    ] = None,
     store_option: _Options = [],  # noqa: B006 -- typer copies it
     json: Json = False,
 ) -> None:
@@ -48,6 +57,7 @@ def copy(
     from log_tables.store.store import open_store
 
     settings, clock = load_settings(None), SystemClock()
+    as_of_ms = None if as_of is None else moment_ms(as_of, clock.now_ms())
     original = open_store(source, settings.store_options, create=False, clock=clock)
     options = {**settings.store_options, **pairs(store_option, "--store-option")}
     place = open_target(original, target, options, clock)
@@ -63,6 +73,7 @@ def copy(
             keep_id,
             lambda done, total: bar.update(task, completed=done, total=total),
             with_credentials,
+            as_of_ms,
         )
     if json:
         print_json(
@@ -73,14 +84,51 @@ def copy(
                 "segments": copied.segments,
                 "records": copied.records,
                 "bytes": copied.bytes,
+                "as_of_ms": copied.as_of_ms,
             }
         )
     else:
         console().print(
-            f"copied {counted(copied.topics, 'topic')}, {counted(copied.records, 'record')} in "
-            f"{counted(copied.segments, 'segment')}, {counted(copied.bytes, 'byte')}; the cluster id is "
-            f"{copied.cluster_id}"
+            f"copied {_as_of(copied.as_of_ms)}{counted(copied.topics, 'topic')}, "
+            f"{counted(copied.records, 'record')} in {counted(copied.segments, 'segment')}, "
+            f"{counted(copied.bytes, 'byte')}; the cluster id is {copied.cluster_id}"
         )
+
+
+def _as_of(time_ms: int | None) -> str:
+    return "" if time_ms is None else f"as of {_time(time_ms)}: "
+
+
+def _time(time_ms: int) -> str:
+    from log_tables.record import timestamp_text
+
+    return timestamp_text(time_ms * 1_000)
+
+
+@app.command()
+def history(data: Data = None, json: Json = False) -> None:
+    """Show how far back `lakelog root copy --as-of` reaches, for each topic. Reads the logs of all tables."""
+    from log_tables.clock import SystemClock
+    from log_tables.root.reach import reaches
+
+    found = reaches(existing_root(data), SystemClock())
+    if json:
+        print_json([asdict(each) for each in found])
+        return
+    times = [
+        (
+            each.topic,
+            each.partitions,
+            "gone" if each.since_ms is None else _time(each.since_ms),
+            "" if each.deleted_ms is None else _time(each.deleted_ms),
+        )
+        for each in found
+    ]
+    print_table(("topic", "partitions", "back to", "deleted"), times)
+    live = [each.since_ms for each in found if each.deleted_ms is None]
+    whole = None if None in live else max(each for each in live if each is not None)
+    said = "no earlier moment" if whole is None else f"any moment since {_time(whole)}"
+    console().print(f"the topics that are there can be copied as of {said}")
 
 
 @app.command()

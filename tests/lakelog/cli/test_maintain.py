@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakelog.cli import app
-from lakelog.cli.commands.maintain import seconds
+from lakelog.cli.common import seconds
 from log_tables.clock import SystemClock
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster

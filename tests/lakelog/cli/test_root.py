@@ -1,4 +1,4 @@
-"""`lakelog root refold`: the tables over topics are begun again, in both roots."""
+"""`lakelog root`: the tables over topics are begun again, in both roots; copies of moments that are past."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_fold import fold
 from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
 from tests.kit.cli import USAGE, Run, lines, printed, wrong
 from tests.kit.joined import everything, joined, moving_topic, tables_of
@@ -57,3 +58,19 @@ def test_the_first_table_is_begun_again_though_the_remote_root_is_away(
 
 def test_a_topic_that_is_not_there_is_named(run: Run, cluster: Cluster) -> None:
     wrong(run("root", "refold", "u", "--data", cluster.store.url), USAGE, "there is no topic 'u'")
+
+
+def test_a_copy_of_a_moment_that_is_past_says_its_moment(run: Run, root: Path, tmp_path: Path) -> None:
+    """The root of `sales`, six records in two partitions, as it was when all of it was there."""
+    found = {each["topic"]: each for each in printed(run("root", "history", "--data", str(root), "--json"))}
+    assert found["sales"]["partitions"] == 2
+    since = max(each["since_ms"] for each in found.values())
+    *_, said = lines(run("root", "history", "--data", str(root)))
+    assert said.startswith("the topics that are there can be copied as of any moment since ")
+    moment = said.rpartition(" ")[2]
+    first = printed(run("root", "copy", str(root), str(tmp_path / "then"), "--as-of", moment, "--json"))
+    assert (first["as_of_ms"], first["records"] < 20) == (since, True)
+    last = lines(run("root", "copy", str(root), str(tmp_path / "now"), "--as-of", "1ms"))
+    assert last[0].startswith("copied as of 2")
+    assert check(open_store(tmp_path / "now")).problems == []
+    wrong(run("root", "copy", str(root), str(tmp_path / "no"), "--as-of", "noon"), USAGE, "'noon' is no time")

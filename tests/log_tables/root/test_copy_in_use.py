@@ -76,6 +76,34 @@ def test_a_bucket_in_use_is_copied_whole(s3: S3Server) -> None:
     copy_busy(f"{bucket}/root", [f"{bucket}/copy"], s3.options)
 
 
+def copy_past(data: str, target: str, moments: int) -> None:
+    """Copies of moments at which clients were busy, made while they go on."""
+    states = []
+    with busy(data, {}) as clients:
+        for number in range(moments):
+            acknowledged, copied, moment = clients.acknowledged, clients.copied, SystemClock().now_ms()
+            wait_until(lambda: clients.copied >= copied + 5, "clients go on")  # noqa: B023
+            store = open_store(f"{target}{number}")
+            taken = copy_root(open_store(data), store, SystemClock(), as_of_ms=moment).as_of_ms
+            assert taken is not None
+            assert taken <= moment
+            # Or of a moment before, at which one transaction less waited.
+            states.append(
+                (store.url, acknowledged, copied) if taken == moment else (store.url, 0, copied - 2)
+            )
+    for url, *counts in states:
+        check_copy(url, {}, *counts)
+
+
+def test_a_root_in_use_is_copied_whole_as_it_was(tmp_path: Path) -> None:
+    copy_past(str(tmp_path / "root"), str(tmp_path / "then"), 2)
+
+
+@pytest.mark.torture
+def test_a_root_in_use_is_copied_whole_as_it_was_again_and_again(tmp_path: Path) -> None:
+    copy_past(str(tmp_path / "root"), str(tmp_path / "then"), 10)
+
+
 class Traffic:
     """A producer to the four partitions of `t`, a group that commits what it has read of them, and a topic
     that is made and deleted again and again, until closed.
