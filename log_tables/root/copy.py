@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from log_tables.clock import Clock
-from log_tables.cluster.admin.producer_fence import fence_producers
+from log_tables.cluster.admin.producer_fence import append_to_groups, fence_producers
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import note_location
 from log_tables.cluster.topic_fold import fold
@@ -30,7 +30,6 @@ from log_tables.errors import (
     StoreUnavailable,
 )
 from log_tables.layout import (
-    CONSUMER_OFFSETS,
     HOME,
     METADATA_DIRECTORY,
     PROPERTY_REMOTE_OWNER,
@@ -43,8 +42,7 @@ from log_tables.layout import (
     log_directory,
 )
 from log_tables.limits import COPY_ATTEMPTS_MAX
-from log_tables.partition.partition import AppendRequest
-from log_tables.record import Record, input_batch
+from log_tables.record import Record
 from log_tables.root.cut import Cut, cut_root, in_threads
 from log_tables.root.listed_brokers import strike_off
 from log_tables.root.past_cut import cut_past
@@ -231,7 +229,7 @@ def _finish(
         with suppress(AlreadyExists):
             create_topic_table(target, topic.directory, clock)
         fold(topic)
-    _append(cluster, ends or {})
+    append_to_groups(cluster, ends or {})
     fence_producers(cluster)
     strike_off(cluster)
     cluster.metadata_log.partition.resign()
@@ -248,16 +246,6 @@ def _finish(
         sum(item.records for item in held),
         sum(item.size for item in held),
     )
-
-
-def _append(cluster: Cluster, ends: Mapping[str, Sequence[Record]]) -> None:
-    """Append records to tables of groups."""
-    offsets = cluster.cached_topic(CONSUMER_OFFSETS)
-    for partition in [] if offsets is None else offsets.partitions():
-        if added := ends.get(partition.directory):
-            partition.claim(cluster.url)
-            partition.append([AppendRequest(input_batch(added, cluster.clock.now_us()))])
-            partition.resign()
 
 
 def _copy_schemas(source: Store, target: Store) -> None:

@@ -4,6 +4,7 @@ A transaction that was open when the root was copied has records in staged files
 them, or none, and its clients may have sent more to the original since: committed here, it would be torn.
 """
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -17,7 +18,7 @@ from log_tables.layout import CONSUMER_OFFSETS
 from log_tables.limits import METADATA_ATTEMPTS_MAX
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.partition.sequencer import brief_producer_id
-from log_tables.record import input_batch
+from log_tables.record import Record, input_batch
 
 IDS_AT_ONCE = 10_000
 """Ids in one append."""
@@ -66,6 +67,18 @@ def _fenced(value: ProducerValue, clock: Clock) -> ProducerValue:
     return msgspec.structs.replace(
         value, producer_id=producer_id, epoch=0, replaced=None, by_end=False, sequences=()
     )
+
+
+def append_to_groups(cluster: Cluster, added: Mapping[str, Sequence[Record]]) -> None:
+    """Append records to the tables of groups at these directories, of a copy that nobody else uses yet.
+
+    Raises NotLeader, StoreUnavailable, OutcomeUnknown.
+    """
+    for partition in _partitions(cluster):
+        if records := added.get(partition.directory):
+            partition.claim(cluster.url)
+            partition.append([AppendRequest(input_batch(records, cluster.clock.now_us()))])
+            partition.resign()
 
 
 def _partitions(cluster: Cluster) -> list[Partition]:
