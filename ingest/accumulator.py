@@ -68,6 +68,11 @@ class _Batch:
 BeginCommit = Callable[[Sequence[RequestTrace], int, int], Span]
 """Begins the span of a commit: for these requests, at least one, of so many records and bytes."""
 
+Authored = Callable[[Sequence[SequencedAppend]], None]
+"""Is called with the appends of a commit that is durable, in the order of their offsets, before any of them
+is answered; some may be repeats.
+"""
+
 Ticket = tuple[SequencedAppend, "asyncio.Future[int | None]"]
 """An entry's place, and what is done when it is durable, with the append's time in microseconds if any.
 
@@ -118,6 +123,8 @@ class Accumulator:
         """Logs and counts those of taking what maintenance offers."""
         self.begin_commit: BeginCommit | None = None
         """Where traces are kept: begins the span of a commit."""
+        self.authored: Authored | None = None
+        """Where it is noted who has written what."""
         self.debt: MergeDebt | None = None
         """Where commits gather longer while too many files wait for a merge."""
         self._hurry, self._sealed_s = asyncio.Event(), 0.0
@@ -263,6 +270,8 @@ class Accumulator:
         else:
             if records:
                 self._on_committed(records, self._clock.monotonic() - begin)
+                if self.authored is not None:
+                    self.authored(batch.entries)
             batch.done.set_result(append_time)
         finally:
             if span is not None:

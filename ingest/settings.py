@@ -131,6 +131,8 @@ class Settings(BaseSettings):
     authentication_methods: Annotated[tuple[AuthenticationMethod, ...], NoDecode] = ()
     user_administration_enable: bool = True
     audit_enable: bool = True
+    audit_writes: Literal["none", "first", "ranges"] = "first"
+    audit_writes_interval_ms: int = Field(default=10_000, ge=1_000)
     audit_records_per_s_max: int = Field(default=100, ge=1)
     audit_retention_ms: int = Field(default=90 * 24 * 60 * 60 * 1000, ge=-1)
     audit_retention_bytes: int = Field(default=256 * MIB, ge=-1)

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from ingest.accumulator import Accumulator, BatchLimits, BeginCommit, Ticket
+from ingest.accumulator import Accumulator, Authored, BatchLimits, BeginCommit, Ticket
 from ingest.buffer import Room
 from ingest.commit_budget import CommitBucket, commit_budget
 from ingest.merge_debt import MergeDebt
@@ -118,10 +118,13 @@ class Writer:
         committed: Callable[[str, int, float], None] = lambda _topic, _records, _seconds: None,
         tracer: Tracer | None = None,
         failures: FailureLog | None = None,
+        authored: Callable[[Topic, int, Sequence[SequencedAppend]], None] | None = None,
     ) -> None:
         """`committed` is called for every commit: with its topic, its records, and the seconds it took.
-        `failures` logs those that are no producer's.
+        `failures` logs those that are no producer's. `authored` is called as `Authored`, for a partition of a
+        topic that is not internal.
         """
+        self._authored = authored
         self._tracer, self._failures = tracer, failures or FailureLog()
         self._cluster, self._settings, self._clock, self._committed = cluster, settings, clock, committed
         self._limits = BatchLimits(settings.linger_ms / 1000, settings.batch_size)
@@ -341,8 +344,15 @@ class Writer:
                 route.accumulators[partition].failures = self._failures
                 route.accumulators[partition].debt = None if is_internal(topic.name) else self.debt
                 route.accumulators[partition].begin_commit = self._begin_commit(topic, partition)
+                route.accumulators[partition].authored = self._noted(topic, partition)
         finally:
             del route.claims[partition]
+
+    def _noted(self, topic: Topic, partition: int) -> Authored | None:
+        authored = self._authored
+        if authored is None or is_internal(topic.name):
+            return None
+        return lambda appends: authored(topic, partition, appends)
 
     def _begin_commit(self, topic: Topic, partition: int) -> BeginCommit | None:
         tracer = self._tracer

@@ -13,6 +13,7 @@ MAINTENANCE = "__maintenance"
 AUDIT = "__audit"
 MIRROR_GAPS = "__lakelog_mirror_gaps"
 STAGING = "staging"
+AUDIT_SPILLS = "audit"
 BROKERS = "brokers"
 MIRRORS = "mirrors"
 STANDBYS = "standbys"
@@ -99,6 +100,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _SEGMENT = re.compile(r"(\d{20})-[0-9a-f]{8}\.parquet")
 _DATA_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LEDGER = re.compile(r"\d{20}-[0-9a-f]{8}(-replaced)?\.json")
+_AUDIT_SPILL = re.compile(rf"{AUDIT_SPILLS}/\d{{20}}-[0-9a-f]{{32}}\.jsonl")
 _STAGED = re.compile(rf"{STAGING}/(?:[0-9]+/)?[0-9a-f]{{32}}-([0-9a-f]{{16}})\.arrow")
 
 
@@ -182,6 +184,15 @@ def staging_seal(path: str) -> str | None:
     """The seal in the path of a staged file; None for any other path."""
     match = _STAGED.fullmatch(path)
     return match[1] if match else None
+
+
+def audit_spill_path(time_ms: int, unique_id: str) -> str:
+    """The object of audit events that could not be appended at that time; ordered by their times."""
+    return f"{AUDIT_SPILLS}/{time_ms:020}-{unique_id}.jsonl"
+
+
+def is_audit_spill(path: str) -> bool:
+    return _AUDIT_SPILL.fullmatch(path) is not None
 
 
 def schema_directory(digest: str) -> str:

@@ -263,3 +263,5 @@ async def _end(gateway: Gateway, auditing: AuditDuty) -> None:
             f"not everything was flushed within {timeout_ms} ms: records sent with acks 0 or 1 may be lost;"
             " look where the topics end, and allow a longer shutdown_timeout_ms"
         ) from None
+    finally:
+        await auditing.finish()

@@ -43,7 +43,7 @@ from api.process.tls import (
 from api.session import SessionCipher
 from api.standby_reports import StandbyReports
 from coordinator.access.access import Access
-from coordinator.access.audit import Audit
+from coordinator.access.audit import Audit, AuditedWrites, Writes
 from coordinator.access.host import host_and_port, is_loopback
 from coordinator.brokers.brokers import Brokers
 from coordinator.brokers.leadership import Leadership
@@ -361,6 +361,11 @@ def open_gateway(
     return gateway
 
 
+def _audit_of(settings: Settings, clock: Clock, metrics: Metrics) -> Audit:
+    writes = Writes(AuditedWrites(settings.audit_writes), settings.audit_writes_interval_ms / 1000)
+    return Audit(clock, code_of, metrics.audit_dropped, writes=writes)
+
+
 def gateway_of(
     cluster: Cluster,
     settings: Settings,
@@ -378,7 +383,11 @@ def gateway_of(
     failures = FailureLog(metrics.duty_failed)
     buffer = Buffer(settings.buffer_memory, request_bytes=REQUEST_BYTES)
     tracer = tracer_of(os.environ)
-    writer = Writer(cluster, settings, clock, metrics.committed, tracer, failures)
+    authenticator = authenticator_of(settings, clock, failures, salt_key(shared, cluster.cluster_id))
+    audited = authenticator is not None and settings.audit_enable
+    audit = _audit_of(settings, clock, metrics) if audited else None
+    authored = None if audit is None or settings.audit_writes != "ranges" else audit.wrote
+    writer = Writer(cluster, settings, clock, metrics.committed, tracer, failures, authored)
     brokers = Brokers(cluster, settings, clock, failures, secrets, ended or _end)
     trust = peer_context(settings) if settings.peer_ca_certs else None
     peers = Peers(brokers, trust, settings.peer_server_name, tracer, sockets, session)
@@ -387,9 +396,6 @@ def gateway_of(
     transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
     tails = TailFollower(clock)
     consumers = SessionManager(cluster, tails, clock)
-    authenticator = authenticator_of(settings, clock, failures, salt_key(shared, cluster.cluster_id))
-    audited = authenticator is not None and settings.audit_enable
-    audit = Audit(clock, code_of, metrics.audit_dropped) if audited else None
     access = Access(
         lambda: cluster.metadata_log.access, clock, authenticator, audit, settings.principal_requests_max
     )

@@ -72,8 +72,9 @@ class ProduceRequest:
 
     def append_requests(self, batches: list[PartitionBatch]) -> list[tuple[int, AppendRequest]]:
         """(partition, request to its leader) of each batch."""
+        author = self.here.access.author(self.context)
         return [
-            (batch.partition, AppendRequest(batch.records, self.stamp, self.expected_offset))
+            (batch.partition, AppendRequest(batch.records, self.stamp, self.expected_offset, author=author))
             for batch in batches
         ]
 

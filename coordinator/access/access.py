@@ -13,7 +13,7 @@ from coordinator.access.audit import Audit
 from coordinator.access.authentication.authenticator import Authenticator, Login
 from coordinator.access.authorizer import Authorizer
 from coordinator.access.pending_requests import PendingRequests, requests_of
-from coordinator.access.principal import ANONYMOUS, Principal, RequestContext
+from coordinator.access.principal import ANONYMOUS, Principal, RequestContext, author_of
 from coordinator.access.quota_manager import QuotaKind, QuotaManager
 from log_tables.clock import Clock
 from log_tables.cluster.access_record import AccessRules
@@ -21,6 +21,7 @@ from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
 from log_tables.cluster.credential_log import Credentials
 from log_tables.errors import AuthorizationFailed, LakelogError, QuotaReached
 from log_tables.layout import AUDIT
+from log_tables.partition.partition import Author
 
 Check = Callable[[RequestContext, Operation, ResourceType, str], None]
 """Raises LakelogError for what is refused: an operation on a resource of a type, by its name."""
@@ -188,6 +189,10 @@ class Access:
         if more == 0 or self.is_open or context is None or context is UNCHECKED:
             return _AS_ONE
         return self._counted(context.principal, more)
+
+    def author(self, context: RequestContext | None) -> Author | None:
+        """Who writes the records of a request; None where nobody was authenticated."""
+        return None if self.is_open or context is UNCHECKED else author_of(context)
 
     @contextmanager
     def _counted(self, principal: Principal, more: int) -> Iterator[None]:

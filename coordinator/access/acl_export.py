@@ -15,6 +15,7 @@ from coordinator.access.read_access import Names, ReadAccess, covered, denied_to
 from log_tables.cluster.acl import ANY_USER, Acl
 from log_tables.errors import InvalidArgument
 from log_tables.layout import (
+    AUDIT_SPILLS,
     CLUSTER_METADATA,
     CREDENTIALS,
     INTERNAL_TOPICS,
@@ -90,9 +91,10 @@ def _listed(entries: list[str]) -> str:
 
 
 def _hidden() -> Iterator[str]:
-    """The owner alone has credentials, records of open transactions, and internal topics."""
+    """The owner alone has credentials, records of open transactions, internal topics and what is for them."""
     yield CREDENTIALS
     yield STAGING
+    yield AUDIT_SPILLS
     for name in INTERNAL_TOPICS:
         yield topic_directory(name)
 

@@ -2,24 +2,30 @@
 
 Every change is one. Of the same denials, refusals and failures within a minute the first one is an event, and
 the number of the others is another, at the minute's end. Of the accesses of a principal to the records of a
-topic the first of each hour is one. Events wait here until `take`, at most so many; those beyond are counted,
-and that is an event, too.
+topic the first of each hour is one. Who has written which offsets is an event for each author and topic,
+every few seconds. Events wait here until `take`, at most so many; those beyond are counted, and that is an
+event, too.
 """
 
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from msgspec.structs import replace
 
 from coordinator.access.host import network_of
 from coordinator.access.principal import Principal, RequestContext
+from coordinator.access.write_ranges import TopicName, WriteRanges, Written
 from log_tables.clock import Clock
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.audit_record import LOGON, LOST, NAME_MAX_CHARS, AuditKind, AuditRecord
+from log_tables.cluster.topic import Topic
 from log_tables.errors import LakelogError
 from log_tables.limits import TOPIC_NAME_MAX_CHARS
+from log_tables.partition.partition import Author, SequencedAppend
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
@@ -35,7 +41,37 @@ ACCESSES_MAX = 100_000
 SHARE = 10
 """Principals that fill what is counted and known: one of them alone hides nothing of the others."""
 
-_DATA = frozenset([Operation.READ, Operation.WRITE])
+RANGES_MAX = 50_000
+"""Ranges of offsets that wait to be told: some ten megabytes. As many again may be in events that wait."""
+
+RANGES_OF_EVENT = 1_000
+"""Ranges of offsets that one event tells: some twenty kilobytes."""
+
+
+class AuditedWrites(StrEnum):
+    """How much is told of those who write records."""
+
+    NONE = "none"
+    """Nothing."""
+    FIRST = "first"
+    """The first WRITE of an hour, as with READ."""
+    RANGES = "ranges"
+    """That, and the offsets of each principal in each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """How much is told of those who write records: ranges every `interval_s`; `ranges_max` of them wait."""
+
+    audited: AuditedWrites = AuditedWrites.FIRST
+    interval_s: float = 10.0
+    ranges_max: int = RANGES_MAX
+
+
+_FIRST = Writes()
+
+
+_READ, _DATA = frozenset([Operation.READ]), frozenset([Operation.READ, Operation.WRITE])
 
 Dropped = Callable[[str, int], None]
 """Is called with the reason why events are in no record, and their number."""
@@ -62,6 +98,7 @@ class Audit:
         counted_max: int = COUNTED_MAX,
         accesses_max: int = ACCESSES_MAX,
         share: int = SHARE,
+        writes: Writes = _FIRST,
     ) -> None:
         """`code_of` returns the code by which clients know an error. One principal, or address, is counted up
         to a `share`th of `counted_max`, and known up to that of `accesses_max`.
@@ -75,18 +112,22 @@ class Audit:
         self._own_repeated, self._own_accesses, self._share = Counter[str](), Counter[str](), share
         self._minute = self._hour = 0
         self._lost = Counter[str]()
+        self._accessed = _READ if writes.audited is AuditedWrites.NONE else _DATA
+        self._ranges, self._tells = WriteRanges(writes.ranges_max), writes
+        self._writes: deque[AuditRecord] = deque()
+        self._told_s = clock.monotonic()
         self._lock = threading.Lock()
 
     @property
     def waiting(self) -> int:
         """How many events wait."""
-        return len(self._changes) + len(self._others)
+        return len(self._changes) + len(self._others) + len(self._writes)
 
     def allowed(
         self, context: RequestContext, operation: Operation, resource_type: ResourceType, name: str
     ) -> None:
         """It may do this. Only records of topics are of interest; called with every request."""
-        if operation in _DATA and resource_type is ResourceType.TOPIC:
+        if operation in self._accessed and resource_type is ResourceType.TOPIC:
             key = (context.principal.name, name, operation)
             if key not in self._accesses:
                 self._note_access(key, context)
@@ -135,15 +176,24 @@ class Audit:
         about = {"operation": operation, "resource_type": resource[0], "resource_name": resource[1]}
         self._note_repeatable(AuditKind.CHANGE, context, about, error_code)
 
+    def wrote(self, topic: Topic, partition: int, appends: Sequence[SequencedAppend]) -> None:
+        """These appends of one commit are durable, in the order of their offsets; some may be repeats."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            lost = self._ranges.note((topic.name, topic.topic_id), partition, appends, now_ms)
+            if lost:
+                self._lose("writes", lost)
+
     def take(self, most: int) -> list[AuditRecord]:
         """Up to `most` events, changes first; they wait no longer."""
         now_ms = self._clock.now_ms()
         with self._lock:
             self._end_windows(now_ms)
+            self._tell_writes()
             taken: list[AuditRecord] = []
             if self._lost and most > 0:
                 taken.append(self._loss())
-            for waiting in (self._changes, self._others):
+            for waiting in (self._changes, self._others, self._writes):
                 while waiting and len(taken) < most:
                     taken.append(waiting.popleft())
         return taken
@@ -154,14 +204,17 @@ class Audit:
             for record in reversed(records):
                 if record.kind is AuditKind.LOSS:
                     self._lost["waiting"] += record.count
+                elif record.kind is AuditKind.WRITE:
+                    self._writes.appendleft(record)
                 else:
                     is_change = record.kind is AuditKind.CHANGE and record.success
                     (self._changes if is_change else self._others).appendleft(record)
 
     def close(self) -> None:
-        """Count what was not told yet, as at the end of its minute."""
+        """Count what was not told yet, as at the end of its minute, and tell who has written what."""
         with self._lock:
             self._end_minute()
+            self._tell_writes(at_once=True)
 
     def _note_access(self, key: tuple[str, str, Operation], context: RequestContext) -> None:
         own, name, operation = key
@@ -244,6 +297,32 @@ class Audit:
             success=False,
             count=lost.total(),
             end_ms=self._clock.now_ms(),
+        )
+
+    def _tell_writes(self, at_once: bool = False) -> None:
+        """Make events of the ranges when it is time for it. While earlier ones wait, ranges go on to grow."""
+        now, tells = self._clock.monotonic(), self._tells
+        due = now - self._told_s >= tells.interval_s or 2 * self._ranges.ranges >= tells.ranges_max
+        if not (at_once or (due and not self._writes)):
+            return
+        self._told_s = now
+        for author, topic, written in self._ranges.take():
+            self._writes.extend(self._write(author, topic, each) for each in written.split(RANGES_OF_EVENT))
+
+    def _write(self, author: Author, topic: TopicName, written: Written) -> AuditRecord:
+        partitions = {str(partition): ranges for partition, ranges in written.partitions.items()}
+        return AuditRecord(
+            uid=self._clock.unique_id(),
+            kind=AuditKind.WRITE,
+            time_ms=written.first_ms,
+            end_ms=written.last_ms,
+            operation=Operation.WRITE,
+            principal=author.principal,
+            address=author.address,
+            resource_type=ResourceType.TOPIC,
+            resource_name=topic[0],
+            count=written.records,
+            facts={"topic_id": topic[1], "partitions": partitions},
         )
 
     def _end_windows(self, now_ms: int) -> None:

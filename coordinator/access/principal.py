@@ -5,6 +5,7 @@ from typing import TypeGuard
 import msgspec
 
 from log_tables.errors import InvalidArgument
+from log_tables.partition.partition import Author
 
 USER, GROUP = "User:", "Group:"
 
@@ -27,6 +28,11 @@ class RequestContext(msgspec.Struct, frozen=True):
 
     principal: Principal
     host: str
+
+
+def author_of(context: RequestContext | None) -> Author | None:
+    """Who writes the records of a request; None where nobody was authenticated."""
+    return None if context is None else Author(context.principal.name, context.host)
 
 
 def is_name(text: object) -> TypeGuard[str]:

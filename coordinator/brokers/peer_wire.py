@@ -23,7 +23,7 @@ from log_tables.limits import (
     TIMESTAMP_MAX_US,
     TIMESTAMP_MIN_US,
 )
-from log_tables.partition.partition import AppendRequest, ProducerStamp
+from log_tables.partition.partition import AppendRequest, Author, ProducerStamp
 from log_tables.record import INPUT_SCHEMA, check_timestamps, int64s
 from log_tables.rows import Rows, as_batch, rows_or_batch
 
@@ -31,10 +31,13 @@ _STAMPS = b"lakelog.stamps"
 
 
 class _Stamp(msgspec.Struct, array_like=True):
-    """The producer and the expected offset of a request, next to its records."""
+    """The producer, the expected offset and the author of a request, next to its records. A gateway of an
+    older version sends no author, and ignores one.
+    """
 
     producer: tuple[int, int, int, bool] | None
     expected_offset: int | None
+    author: Author | None = None
 
 
 class _RowEntry(msgspec.Struct, array_like=True):
@@ -151,7 +154,7 @@ def decode_entries(body: bytes, hold: Callable[[int], None] = lambda _: None) ->
     if len(stamps) != len(batches):
         raise InvalidArgument(f"{len(batches)} batches have {len(stamps)} stamps; use the public API")
     return [
-        AppendRequest(batch, _producer(stamp), stamp.expected_offset)
+        AppendRequest(batch, _producer(stamp), stamp.expected_offset, author=stamp.author)
         for batch, stamp in zip(batches, stamps, strict=True)
     ]
 
@@ -170,7 +173,7 @@ def _producer(stamp: _Stamp) -> ProducerStamp | None:
 def _stamp(entry: AppendRequest) -> _Stamp:
     made = entry.producer
     stamp = None if made is None else (made.id, made.epoch, made.sequence, made.kept)
-    return _Stamp(stamp, entry.expected_offset)
+    return _Stamp(stamp, entry.expected_offset, entry.author)
 
 
 def encode_outcomes(outcomes: Sequence[AppendOutcome]) -> bytes:
@@ -243,7 +246,8 @@ def _row_entry(given: _RowEntry) -> AppendRequest:
         if isinstance(time, int) and not TIMESTAMP_MIN_US <= time <= TIMESTAMP_MAX_US:
             raise InvalidRecord(f"the timestamp {time} us is no time of a record; use the public API")
     rows = rows_or_batch(Rows(values, times, keys, headers))
-    return AppendRequest(rows, _producer(given.stamp), given.stamp.expected_offset)
+    stamp = given.stamp
+    return AppendRequest(rows, _producer(stamp), stamp.expected_offset, author=stamp.author)
 
 
 def encode_part_outcomes(number: int, place: int, outcomes: Sequence[AppendOutcome]) -> bytes:

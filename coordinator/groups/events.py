@@ -10,6 +10,7 @@ from typing import NamedTuple
 from coordinator.access.principal import RequestContext
 from coordinator.groups.topic_filter import Matches, TopicFilter
 from log_tables.cluster.group_log import AppendedRange, KafkaClient, MemberConfig
+from log_tables.partition.partition import Author
 from log_tables.segments.staging import StagedFile
 from log_tables.topic_partition import TopicPartition
 
@@ -183,6 +184,7 @@ class Transact:
     `member_id` is None for a client outside the group. `generation` is the newest that the member knows, None
     if it knows none. `key` (empty: none) and `digest` identify a repeat; keys in `forget` need no longer be
     remembered. `producer_id` is a new one, for a group that needs one. `at_ms`: milliseconds since 1970.
+    `author` is that of the staged records.
     """
 
     member_id: str | None = None
@@ -195,6 +197,7 @@ class Transact:
     producer_id: int
     at_ms: int
     context: RequestContext | None = None
+    author: Author | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import typer
 
 from lakelog.cli.commands import (
     acl,
+    audit,
     bench,
     catalog,
     consume,
@@ -100,6 +101,7 @@ app.add_typer(security.keys, name="key", help="Create, list and revoke API keys.
 app.add_typer(security.users, name="user", help="Create, list and remove SCRAM users.")
 app.add_typer(quota.app, name="quota", help="Set, list and remove quotas.")
 app.add_typer(acl.app, name="acl", help="Create, delete, list and export ACLs.")
+app.add_typer(audit.app, name="audit", help="Who wrote a record, as the audit log says.")
 app.command("sql")(sql.sql)
 app.command("fsck")(root.fsck)
 app.command("maintain")(maintain.maintain)

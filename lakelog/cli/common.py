@@ -293,12 +293,14 @@ _OS_USER = "os:"
 def note_change(
     cluster: "Cluster", operation: str, name: str = "", resource_type: str = "CLUSTER", **facts: object
 ) -> None:
-    """Add what was done to the audit log, if there is one; a failure is a warning, as it was done.
+    """Add what was done to the audit log, if there is one; a failure is a warning, as it was done. An event
+    that cannot be appended waits in the root for a gateway.
 
     `name` is that of a resource, by default the cluster; `facts` have no secrets.
     """
     from log_tables.cluster.acl import CLUSTER_NAME
-    from log_tables.cluster.admin.audit_log import append_events
+    from log_tables.cluster.admin.audit_log import append_batch, first_batch
+    from log_tables.cluster.admin.audit_spill import spill
     from log_tables.cluster.audit_record import AuditKind, AuditRecord
 
     record = AuditRecord(
@@ -312,10 +314,15 @@ def note_change(
         resource_name=name or CLUSTER_NAME,
         facts=facts,
     )
+    batch = first_batch(cluster.clock, [record])
     try:
-        append_events(cluster, [record])
+        append_batch(cluster, batch)
     except (LakelogError, OSError) as error:
-        typer.echo(f"this change is made, and is not in the audit log: {error}", err=True)
+        said = f"this change is made, and is not in the audit log: {error}"
+        with suppress(LakelogError, OSError):
+            spill(cluster.store, [batch])
+            said = f"this change is made, and is not in the audit log yet, but waits for a gateway: {error}"
+        typer.echo(said, err=True)
 
 
 def _account() -> str:

@@ -149,6 +149,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "quota history": ("lakelog quota history --data /data/lakelog",),
     "quota revert": ("lakelog quota revert --to 1024 --dry-run",),
     "quota remove": ("lakelog quota remove User:alice request_rate",),
+    "audit who": ("lakelog audit who orders 0 1042 --data s3://events/lakelog",),
     "acl create": (
         "lakelog acl create --allow-principal User:shop --producer --topic orders",
         "lakelog acl create --allow-principal User:bi --consumer --topic orders --group bi",

@@ -34,12 +34,14 @@ class AuditKind(StrEnum):
     """A credential was wrong, or there was none."""
     ACCESS = "access"
     """The first time in an hour that a principal may read or write records of a topic."""
+    WRITE = "write"
+    """The offsets that a principal has written to a topic, `count` records in all."""
     LOSS = "loss"
     """So many events are in no record."""
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One event, or `count` of the same between `time_ms` and `end_ms`.
+    """One event, or `count` of the same between `time_ms` and `end_ms`; for a write, `count` records.
 
     `principal` is None where it is not known. `facts` say what was changed; they have no secrets, no records
     and no bodies of requests. `gateway` is its URL, empty for a command.
@@ -76,6 +78,7 @@ _CLASSES = {
     AuditKind.DENIAL: _API,
     AuditKind.REFUSAL: _EventKind(3002, "Authentication", 3),
     AuditKind.ACCESS: _EventKind(6005, "Datastore Activity", 6),
+    AuditKind.WRITE: _EventKind(6005, "Datastore Activity", 6),
     AuditKind.LOSS: _EventKind(1008, "Event Log Activity", 1),
 }
 _OTHER = (99, "Other")
@@ -142,6 +145,13 @@ class _Resource(msgspec.Struct):
     name: str
 
 
+class _Writes(msgspec.Struct):
+    """The facts of a write: by partition, ranges of offsets."""
+
+    topic_id: str
+    partitions: dict[str, list[tuple[int, int]]]
+
+
 class _Event(msgspec.Struct):
     """The part of OCSF that is used."""
 
@@ -168,6 +178,7 @@ class _Event(msgspec.Struct):
     table: _Name | UnsetType = UNSET
     type_id: int | UnsetType = UNSET
     dst_endpoint: _Endpoint | UnsetType = UNSET
+    unmapped: dict[str, object] | UnsetType = UNSET
 
 
 def encode(record: AuditRecord) -> bytes:
@@ -207,11 +218,23 @@ def _event(record: AuditRecord) -> _Event:
         event.api = _Api(record.operation)
         if record.facts:
             event.api.request = _Request(record.uid, dict(record.facts))
-    if kind is AuditKind.ACCESS:
+    if kind is AuditKind.WRITE and record.facts:
+        event.unmapped = dict(record.facts)
+    if kind in (AuditKind.ACCESS, AuditKind.WRITE):
         event.table, event.type_id = _Name(record.resource_name[:NAME_MAX_CHARS]), _TABLE
     if record.resource_type:
         event.resources = [_Resource(record.resource_type, record.resource_name[:NAME_MAX_CHARS])]
     return event
+
+
+def may_be(kind: AuditKind, value: bytes) -> bool:
+    """Whether an event in JSON can be of this kind: False for most of the others, without decoding them."""
+    return b'"%s"' % kind.encode() in value
+
+
+def decode(value: bytes) -> AuditRecord:
+    """The event that `encode` has written. Raises ValueError for any other value."""
+    return _record_of(_DECODER.decode(value))
 
 
 def flaw(value: bytes, timestamp_us: int | None) -> str | None:
@@ -235,6 +258,34 @@ def flaw(value: bytes, timestamp_us: int | None) -> str | None:
         return f"is {record.count} times from {record.time_ms} to {record.end_ms}"
     if record.principal == "" or not _UID.fullmatch(record.uid):
         return f"has the principal {record.principal!r} and the id {record.uid[:40]!r}"
+    return _flaw_of_writes(record) if record.kind is AuditKind.WRITE else None
+
+
+def writes_of(record: AuditRecord) -> tuple[str, dict[int, list[tuple[int, int]]]]:
+    """The id of the topic of an event `write`, and by partition the ranges (first, last) of offsets that it
+    tells. Raises ValueError.
+    """
+    try:
+        facts = msgspec.convert(record.facts, _Writes)
+        return facts.topic_id, {int(partition): ranges for partition, ranges in facts.partitions.items()}
+    except ValueError as error:  # those of msgspec are, too
+        raise ValueError(f"it tells no ranges of offsets: {error}") from None
+
+
+def _flaw_of_writes(record: AuditRecord) -> str | None:
+    try:
+        topic_id, partitions = writes_of(record)
+    except ValueError as error:
+        return f"cannot be read ({error})"
+    count = sum(last - first + 1 for ranges in partitions.values() for first, last in ranges)
+    if record.principal is None or not topic_id or count != record.count:
+        return f"tells of {count} records, and says {record.count}, by {record.principal} to {topic_id!r}"
+    for ranges in partitions.values():
+        begins = 0
+        for first, last in ranges:
+            if not begins <= first <= last:
+                return f"has the range {first} to {last}, which does not follow the one before"
+            begins = last + 2  # one that follows at once is the same range
     return None
 
 
@@ -256,9 +307,14 @@ def _record_of(event: _Event) -> AuditRecord:
         error_code=int(event.status_code or 0),
         count=event.count,
         end_ms=event.end_time or 0,
-        facts=(event.api.request.data or {}) if event.api and event.api.request else {},
+        facts=_facts(event),
         gateway=(event.dst_endpoint.name or "") if event.dst_endpoint else "",
     )
+
+
+def _facts(event: _Event) -> Mapping[str, object]:
+    asked = event.api.request.data if event.api and event.api.request else event.unmapped
+    return asked or {}
 
 
 def _activity(kind: AuditKind, operation: str) -> tuple[int, str]:
@@ -268,7 +324,7 @@ def _activity(kind: AuditKind, operation: str) -> tuple[int, str]:
             return 1, "Logon"
         case AuditKind.LOSS:
             return _OTHER[0], "Lost"
-        case AuditKind.ACCESS:
+        case AuditKind.ACCESS | AuditKind.WRITE:
             return _OF_DATASTORE.get(operation, _OTHER)
         case AuditKind.DENIAL:
             return _OF_API.get(operation, _OTHER)

@@ -16,6 +16,7 @@ from log_tables.errors import CorruptLog, InvalidArgument, InvalidConsumer
 from log_tables.layout import staging_seal
 from log_tables.limits import BATCH_MAX_BYTES, PRODUCER_EPOCH_MAX
 from log_tables.partition.reader import PartitionReader
+from log_tables.partition.sequencer import Author
 from log_tables.record import Record, to_records
 from log_tables.segments.staging import StagedFile
 
@@ -318,12 +319,15 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
     """A transaction that is to be applied: its records are in staged files, `key` is its retry key, if any.
 
     The producer `producer_id` appends them with `epoch`, and in each partition with sequences from 0.
+    `author` is who has committed it, or begun the transaction of a transactional id; None where nobody was
+    authenticated.
     """
 
     producer_id: int
     epoch: int
     staged: tuple[StagedFile, ...]
     key: str = ""
+    author: Author | None = None
 
 
 class AppendedRange(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -36,7 +36,7 @@ from log_tables.partition.append_commit import (
 from log_tables.partition.append_history import AppendHistory
 from log_tables.partition.reader import PartitionConfig, PartitionReader
 from log_tables.partition.remote import RemoteRoot
-from log_tables.partition.sequencer import AppendRequest, ProducerStamp, SequencedAppend, Sequencer
+from log_tables.partition.sequencer import AppendRequest, Author, ProducerStamp, SequencedAppend, Sequencer
 from log_tables.record import int64s, timestamp_us
 from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.store import Store
@@ -46,7 +46,7 @@ from log_tables.table.first_segments import Due, below, remove_first
 from log_tables.table.offer import has_offer
 from log_tables.table.snapshot import Segment, Snapshot
 
-__all__ = ["AppendRequest", "Partition", "ProducerStamp", "SequencedAppend"]
+__all__ = ["AppendRequest", "Author", "Partition", "ProducerStamp", "SequencedAppend"]
 
 _ROUNDED_US = 1_000
 """By how much the times of a segment may differ that are of one append: they are rounded apart."""

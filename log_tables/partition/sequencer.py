@@ -7,6 +7,7 @@ clients never share an id, whatever id a client sends.
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -57,13 +58,20 @@ def kept_producer_id(clock: Clock) -> int:
     return KEPT_PRODUCER_ID_MIN | int(clock.random_hex(16), 16) & PRODUCER_ID_MAX
 
 
+class Author(NamedTuple):
+    """Who wrote records: the name of a principal, and the address of its request, empty if not known."""
+
+    principal: str
+    address: str = ""
+
+
 class AppendRequest(msgspec.Struct, frozen=True):
     """An append of the records of one request to one partition.
 
     With `expected_offset` the append happens only if the log ends exactly there. The thread that commits the
     records first calls `rests_on`, which makes durable what they rely on elsewhere, or raises. With `since`,
     the `Clock.boottime` when it was accepted, they are not put when that was long ago (`check_recent`). What
-    is `prompt` does not wait for others that might come.
+    is `prompt` does not wait for others that might come. `author` is None where nobody was authenticated.
     `count` and `size_bytes` are those of the records, and counted once, when the request is made.
 
     A request of many partitions makes many of these: C makes a Struct, in a tenth of a dataclass's time.
@@ -75,6 +83,7 @@ class AppendRequest(msgspec.Struct, frozen=True):
     rests_on: Callable[[], None] | None = None
     since: float | None = None
     prompt: bool = False
+    author: Author | None = None
     count: int = 0
     size_bytes: int = 0
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from log_tables.clock import Clock
+from log_tables.cluster.admin.audit_spill import spilled
 from log_tables.cluster.admin.producer_fence import append_to_groups, fence_producers
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import note_location
@@ -102,8 +103,11 @@ def copy_root(
         finished = _finish(source, target, past.cut, clock, keep_id, past.ends)
         return replace(finished, as_of_ms=past.time_ms)
     for _ in range(COPY_ATTEMPTS_MAX):
+        events = _spilled(source)
         cut = cut_root(source, target, clock, with_credentials)
         if cut is not None and _copy_files(source, target, cut, clock, progress):
+            for path, data in events.items():
+                target.put(path, data)
             return _finish(source, target, cut, clock, keep_id)
     raise StoreUnavailable(
         "topics of the original were created or deleted during each attempt, or segments were merged and "
@@ -257,6 +261,17 @@ def _copy_schemas(source: Store, target: Store) -> None:
 
     for _ in in_threads(copied, [item.path for item in source.list(f"{SCHEMAS}/")]):
         pass
+
+
+def _spilled(source: Store) -> dict[str, bytes]:
+    """The audit events that wait to be appended, as of before a cut: each is in its tables, or here, or both,
+    and then the tables know the stamp by which it is not appended again.
+    """
+    found = {}
+    for item in spilled(source):
+        with suppress(ObjectMissing):  # it has just been appended
+            found[item.path] = source.get(item.path)
+    return found
 
 
 def _own(cut: Cut, directory: str) -> Snapshot:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.audit_spill import spill_problems
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.registry_topic import Follow
@@ -97,6 +98,7 @@ def check(store: Store, deep: bool = False) -> Report:
     _check_groups(store, groups, history, ends, producers, report)
     _check_credentials(store, report)
     report.root_problems += schema_problems(store)
+    report.root_problems += spill_problems(store)
     report.root_problems += lost_files(store, staged, lambda: _staged(store, groups), is_whole)
     _check_staging(store, len(groups), staged.staged(), report)
     return report

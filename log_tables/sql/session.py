@@ -36,9 +36,9 @@ from log_tables.sql.query_request import TableAccess
 from log_tables.sql.record_digest import register_functions
 from log_tables.sql.scan import Failures
 from log_tables.sql.statement import describes_table, words
-from log_tables.sql.system_tables import AUDIT_TABLE, SYSTEM_TABLES, system_tables
+from log_tables.sql.system_tables import AUDIT_TABLE, SYSTEM_TABLES, WRITES_TABLE, system_tables
 from log_tables.sql.topic_files import OnScan, TopicFiles, topic_files, topic_names
-from log_tables.sql.topic_view import audit_view, quoted, topic_view
+from log_tables.sql.topic_view import audit_view, quoted, topic_view, writes_view
 
 _SETTINGS = {
     "datafusion.sql_parser.dialect": "PostgreSQL",  # in others `select key, offset` ends at the comma
@@ -58,6 +58,9 @@ _NAMED_MAX = 20
 _SAID_MAX_CHARS = 500
 _SAMPLED_RECORDS = 1_000
 _PLANS_MAX = 3
+
+_OF_AUDIT = {AUDIT_TABLE: audit_view, WRITES_TABLE: writes_view}
+"""The tables that are views of the audit log."""
 
 _UNKNOWN_TABLE = re.compile(r"table '(?:datafusion\.)?(?:public\.)?(?P<name>[^']*)' not found")
 _UNKNOWN_COLUMN = re.compile(r'No field named (?:[^ ]+\.)?"?(?P<name>[^ ."]+)"?\.')
@@ -104,7 +107,7 @@ class Session:
         if access is not None:
             self._topics = [name for name in self._topics if name in access.topics]
             self._tables = [name for name in self._tables if name in access.tables]
-        self._audited = AUDIT_TABLE in self._tables and cluster.cached_topic(AUDIT) is not None
+        self._audited = cluster.cached_topic(AUDIT) is not None
         self._failures: Failures = []
         self._views: dict[str, TopicFiles] = {}
 
@@ -132,8 +135,9 @@ class Session:
         for name, topic in views.items():
             if name == topic:
                 self._views[name] = files[topic]
-        if AUDIT_TABLE in others and self._audited:
-            self._views[AUDIT_TABLE] = self._files(AUDIT)
+        for name in _OF_AUDIT if self._audited else ():
+            if name in others:
+                self._views[name] = self._files(AUDIT)
         self._register_views()
         made = [name for name in others if name not in self._views]
         for name, table in system_tables(self._cluster, made, self._access).items():
@@ -149,7 +153,7 @@ class Session:
     def _register_views(self, filtered: bool = True) -> None:
         for name, files in self._views.items():
             self._forget(name)
-            make = audit_view if name == AUDIT_TABLE and files.name == AUDIT else topic_view
+            make = _OF_AUDIT.get(name, topic_view) if files.name == AUDIT else topic_view
             view = make(self._context, files, self._failures, filtered)
             self._context.register_view(quoted(name), view)
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 import pyarrow as pa
 
 from log_tables.cluster.admin.audit_log import AUDIT_SCHEMA, audit_batches, audit_table
+from log_tables.cluster.admin.audit_writes import WRITES_SCHEMA, writes_batches
 from log_tables.cluster.admin.mirror_gaps import GAPS_SCHEMA, gaps_table
 from log_tables.cluster.admin.run_log import RUNS_SCHEMA, runs_table
 from log_tables.cluster.cluster import Cluster
@@ -13,12 +14,14 @@ from log_tables.sql.query_request import TableAccess
 
 OFFSETS_TABLE, LAG_TABLE = "consumer_offsets", "consumer_lag"
 RUNS_TABLE, AUDIT_TABLE, GAPS_TABLE = "maintenance_runs", "audit", "mirror_gaps"
+WRITES_TABLE = "audit_writes"
 
 SYSTEM_TABLES: Mapping[str, pa.Schema] = {
     OFFSETS_TABLE: OFFSETS_SCHEMA,
     LAG_TABLE: LAG_SCHEMA,
     RUNS_TABLE: RUNS_SCHEMA,
     AUDIT_TABLE: AUDIT_SCHEMA,
+    WRITES_TABLE: WRITES_SCHEMA,
     GAPS_TABLE: GAPS_SCHEMA,
 }
 """Their schemas, by name. A topic with the name hides the table."""
@@ -44,6 +47,8 @@ def system_tables(
         made[RUNS_TABLE] = runs_table(cluster)
     if AUDIT_TABLE in names:
         made[AUDIT_TABLE] = audit_table(cluster)
+    if WRITES_TABLE in names:
+        made[WRITES_TABLE] = pa.Table.from_batches(writes_batches(cluster), WRITES_SCHEMA)
     if GAPS_TABLE in names:
         made[GAPS_TABLE] = gaps_table(cluster)
     return {name: made[name] for name in names}
@@ -53,5 +58,7 @@ def system_batches(cluster: Cluster, name: str) -> Iterator[pa.RecordBatch]:
     """The rows of one of SYSTEM_TABLES, batch by batch. Raises as `system_tables`."""
     if name == AUDIT_TABLE:
         yield from audit_batches(cluster)
+    elif name == WRITES_TABLE:
+        yield from writes_batches(cluster)
     else:
         yield from system_tables(cluster, [name])[name].to_batches()

@@ -1,5 +1,5 @@
-"""The view of a topic: what its files hold, and keys and values as text; the view `audit`, whose events are
-decoded as they are read.
+"""The view of a topic: what its files hold, and keys and values as text; the views `audit` and
+`audit_writes`, whose events are decoded as they are read.
 """
 
 from collections.abc import Callable
@@ -9,13 +9,16 @@ import pyarrow as pa
 from datafusion import DataFrame, Expr, SessionContext, col, udf
 
 from log_tables.cluster.admin.audit_log import AUDIT_SCHEMA, corrupt_event
+from log_tables.cluster.admin.audit_writes import WRITES_SCHEMA, write_rows
 from log_tables.cluster.audit_record import row_of
+from log_tables.errors import CorruptLog
 from log_tables.layout import KEY, KEY_TEXT, OFFSET, TIMESTAMP, VALUE, VALUE_TEXT
 from log_tables.record import text_array
 from log_tables.sql.scan import Failures, TopicScan
 from log_tables.sql.topic_files import TopicFiles
 
 _TIME = "time"
+_OF_WRITES = pa.list_(pa.struct([*WRITES_SCHEMA]))
 _OF_EVENT = pa.struct([field for field in AUDIT_SCHEMA if field.name != _TIME])
 
 
@@ -90,3 +93,25 @@ def audit_view(
     fields = event(column(OFFSET), column(VALUE))
     named = [fields[name].alias(name) for name in _OF_EVENT.names]
     return records.select(column(TIMESTAMP).alias(_TIME), *named)
+
+
+def writes_view(
+    context: SessionContext, files: TopicFiles, failures: Failures, filtered: bool = True
+) -> DataFrame:
+    """The columns of WRITES_SCHEMA, of the topic `__audit`, as `audit_view`."""
+
+    def decoded(offsets: pa.Array, values: pa.Array) -> pa.Array:
+        return pa.array(map(_rows, offsets.to_pylist(), values.to_pylist()), _OF_WRITES)
+
+    def _rows(offset: int, value: bytes | None) -> list[dict[str, object]]:
+        try:
+            return write_rows(offset, value)
+        except CorruptLog as error:
+            failures.append(error)
+            raise
+
+    ranges = udf(decoded, [pa.int64(), pa.binary()], _OF_WRITES, "immutable", "ranges_of")
+    records = topic_view(context, files, failures, filtered)
+    each = ranges(column(OFFSET), column(VALUE)).alias("range")
+    found = records.select(each).unnest_columns("range", preserve_nulls=False)
+    return found.select(*(column("range")[name].alias(name) for name in WRITES_SCHEMA.names))

@@ -121,17 +121,18 @@ a topic may grow, and the tables are gone
     metadata | copy promoted | partitions | forged
     metadata | topic deleted | partitions | forged
 an append that failed may be there twice
-    audit | access, change, denial, loss, refusal | | doubled
+    audit | access, change, denial, loss, refusal, write | | doubled
 another unique text: nothing in a root has it again
     metadata | gateway, gateway that leads | incarnation | forged
 another version
-    audit | access, change, denial, loss, refusal | metadata.product.version | forged, out of range
-    audit | access, change, denial, loss, refusal | metadata.version | forged, out of range
+    audit | access, change, denial, loss, refusal, write | metadata.product.version | forged, out of range
+    audit | access, change, denial, loss, refusal, write | metadata.version | forged, out of range
 it is its default
     audit | access, change, refusal | count | missing
-    audit | access, change, denial, loss, refusal | metadata.log_name, metadata.product.name | missing
-    audit | access, change, denial, loss, refusal | metadata.product.vendor_name | missing
-    audit | access, change, denial, loss, refusal | metadata.product.version, metadata.version | missing
+    audit | access, change, denial, loss, refusal, write | metadata.log_name, metadata.product.name | missing
+    audit | access, change, denial, loss, refusal, write | metadata.product.vendor_name | missing
+    audit | access, change, denial, loss, refusal, write | metadata.product.version | missing
+    audit | access, change, denial, loss, refusal, write | metadata.version | missing
     groups | ClassicValue | generation, protocol, protocol_type | missing
     groups | GroupValue | idle_ms | missing
     groups | MemberValue | epoch | missing
@@ -150,7 +151,7 @@ nothing else in a root says for whom or for what a rule or a credential is
     metadata | security | secured | forged
     metadata | super user | key | forged
 nothing else in a root says that it happened
-    audit | access, change, denial, loss, refusal | | missing
+    audit | access, change, denial, loss, refusal, write | | missing
 nothing else in a root says that the record was there
     credentials | user removed | | missing
     metadata | acl removed, gateway, mirror deleted, quota removed, security, topic | | missing
@@ -170,6 +171,9 @@ nothing else in a root says who did what, and when
     audit | refusal | dst_endpoint.name, metadata.uid, resources.name, resources.type | forged
     audit | refusal | src_endpoint.name, user.type_id | forged
     audit | refusal | resources.name, src_endpoint.name | out of range
+    audit | write | actor.user.groups.name, actor.user.name, dst_endpoint.name, end_time | forged
+    audit | write | metadata.uid, resources.type, src_endpoint.ip, unmapped.topic_id | forged
+    audit | write | actor.user.groups.name | out of range
 people alone read when a key was last used
     credentials | later use, use, use revoked | | missing
     credentials | later use, use | value | forged

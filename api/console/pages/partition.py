@@ -23,6 +23,7 @@ from api.requests.child_process import commands
 from api.requests.route_gateway import Here
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
+from log_tables.cluster.admin.audit_writes import WrittenRange, writer_of
 from log_tables.cluster.group_log import SPARK_METADATA
 from log_tables.cluster.merge_plan import merge_debt
 from log_tables.errors import LakelogError, UnknownPartition
@@ -40,6 +41,8 @@ FSCK_LIMIT_S = 300.0
 GROUPS_DRAWN = 6
 GROUPS_LISTED = 200
 ROW_GROUPS_LISTED = 200
+EVENTS_SCANNED = 20_000
+"""The newest events of the audit log that are looked through for who wrote a record."""
 
 
 class GroupPosition(NamedTuple):
@@ -65,11 +68,14 @@ class PartitionQuery(NamedTuple):
 
 
 class RecordLocation(NamedTuple):
-    """Where one record is: its commit, if the log still has that, and why it is nowhere if `said`."""
+    """Where one record is: its commit, if the log still has that, and why it is nowhere if `said`. `writer`
+    is who wrote it, if the newest events of the audit log say it, and the reader may see them.
+    """
 
     offset: int
     commit: FoundCommit | None
     said: str = ""
+    writer: WrittenRange | None = None
 
 
 class SegmentDescription(NamedTuple):
@@ -118,7 +124,7 @@ async def partition(
 ) -> Response:
     """The segments, drawn. With `offset` where that record is, with `plan` what maintenance would do."""
     look = await console(request).index.look()
-    found = await run_in_threadpool(_find, here, topic, partition, place)
+    found = await run_in_threadpool(_find, here, topic, partition, place, _sees_cluster(asked))
     due = await _plan(request, asked, topic) if plan else None
 
     def made() -> Response:
@@ -132,6 +138,7 @@ async def partition(
             "plan": due,
             "steps": steps,
             "sees_cluster": _sees_cluster(asked),
+            "events_scanned": EVENTS_SCANNED,
             "unmerged": found.unmerged,
             "gather": here.settings.unmerged_segments_gather,
             "most_unmerged": here.settings.unmerged_segments_max,
@@ -206,7 +213,7 @@ def _sees_cluster(asked: Caller) -> bool:
     return asked.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def _find(here: Gateway, topic: str, number: int, place: PartitionQuery) -> _Found:
+def _find(here: Gateway, topic: str, number: int, place: PartitionQuery, sees_audit: bool) -> _Found:
     """Blocking. Raises UnknownTopic, UnknownPartition, StoreUnavailable."""
 
     def read(log: Partition) -> _Found:
@@ -215,6 +222,9 @@ def _find(here: Gateway, topic: str, number: int, place: PartitionQuery) -> _Fou
         selected = _selected(here, log, whole, place)
         record = None if place.offset is None else _record(log, whole, place.offset)
         described = describe_topic(here, topic)
+        if record is not None and not record.said and sees_audit:
+            at = topic, described.topic_id, number, record.offset
+            record = record._replace(writer=writer_of(here.cluster, *at, most=EVENTS_SCANNED))
         unmerged = merge_debt(snapshot, described.config, here.clock.now_ms())
         return _Found(snapshot, whole, away, described.leader(number), selected, record, unmerged)
 

@@ -51,6 +51,7 @@ from log_tables.sql.system_tables import (
     OFFSETS_TABLE,
     RUNS_TABLE,
     SYSTEM_TABLES,
+    WRITES_TABLE,
 )
 from log_tables.sql.topic_files import SCAN_SCHEMA
 
@@ -68,7 +69,7 @@ TOPICS_LISTED = 200
 EXAMPLE = "SELECT topic, partition, offset, timestamp, value_text FROM {topic} LIMIT 20"
 
 _OF_GROUPS = (OFFSETS_TABLE, LAG_TABLE)
-_OF_CLUSTER = (RUNS_TABLE, AUDIT_TABLE, GAPS_TABLE)
+_OF_CLUSTER = (RUNS_TABLE, AUDIT_TABLE, WRITES_TABLE, GAPS_TABLE)
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
 _MEDIA_TYPE = "application/x-ndjson"
 

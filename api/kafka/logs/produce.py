@@ -30,6 +30,7 @@ from api.kafka.records.batch_header import follows_another, is_packed
 from api.kafka.records.errors import InvalidBatch, too_large
 from api.kafka.records.produced import DecodedBatch, decode_batch
 from api.wire.offload import INLINE_MAX_JUDGED, INLINE_MAX_JUDGED_BYTES, computed
+from coordinator.access.principal import author_of
 from coordinator.groups.producers.producer_wire import Batch
 from ingest.buffer import Room
 from ingest.writer import Acks
@@ -45,7 +46,7 @@ from log_tables.errors import (
     UnknownPartition,
 )
 from log_tables.limits import ONCE_PRODUCER_ID_MIN, PART_BYTES
-from log_tables.partition.partition import AppendRequest, ProducerStamp
+from log_tables.partition.partition import AppendRequest, Author, ProducerStamp
 from log_tables.rows import Records, bytes_of, count_of
 from log_tables.topic_partition import TopicIdPartition
 
@@ -174,7 +175,7 @@ async def _begin(
         at, refused = await _judged(door, at, batch, asked.by_id)
         if batch.is_transactional:
             return await _stage(door, at, part, batch, asked, own, room, refused)
-        entry = _entry(batch, refused)
+        entry = _entry(batch, refused, author_of(client.caller.identified))
         own.settle(entry.size_bytes + PART_BYTES)
     except (Refusal, InvalidBatch, LakelogError) as error:
         own.settle(0)
@@ -299,14 +300,14 @@ async def _judged(
     return (topic, partition), refused
 
 
-def _entry(batch: DecodedBatch, refused: RefusedRecords | None) -> AppendRequest:
+def _entry(batch: DecodedBatch, refused: RefusedRecords | None, author: Author | None) -> AppendRequest:
     """The append of a batch. A `refused` one is appended nowhere, as the log does not end where it expects it
     to; but if it is a repeat, the leader knows its sequence.
     """
     stamp = None
     if batch.producer_id >= 0:
         stamp = ProducerStamp(batch.producer_id, batch.producer_epoch, batch.base_sequence)
-    return AppendRequest(batch.records, stamp, None if refused is None else NO_OFFSET)
+    return AppendRequest(batch.records, stamp, None if refused is None else NO_OFFSET, author=author)
 
 
 async def _check(topic: Topic, partition: int, records: Records, now_us: int) -> None:

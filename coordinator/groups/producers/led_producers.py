@@ -53,7 +53,7 @@ from log_tables.errors import (
     UnknownProducer,
 )
 from log_tables.limits import GROUPS_LOOKED_AT
-from log_tables.partition.sequencer import brief_producer_id, kept_producer_id
+from log_tables.partition.sequencer import Author, brief_producer_id, kept_producer_id
 from log_tables.segments.staging import StagedFile
 
 _FINAL = (StaleProducerEpoch, UnknownProducer, InvalidTransactionState)
@@ -263,7 +263,8 @@ class LedProducers:
         event = None
         if staged:
             producer_id, now_ms = kept_producer_id(self._clock), self._clock.now_ms()
-            event = Transact(offsets={}, staged=staged, producer_id=producer_id, at_ms=now_ms)
+            author = Author(value.principal) if value.principal else None
+            event = Transact(offsets={}, staged=staged, producer_id=producer_id, at_ms=now_ms, author=author)
         shard.set_producer(name, value, event)
         if not ends:
             return

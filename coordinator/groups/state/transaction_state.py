@@ -84,7 +84,7 @@ def begin(
         if retries.pop(key, None) is not None:
             records.append((RetryKey(group_id, key), None))
     if event.staged:
-        intent = Intent(producer_id, epoch, event.staged, event.key)
+        intent = Intent(producer_id, epoch, event.staged, event.key, event.author)
         pending = {**pending, number: intent}
         records.append((IntentKey(group_id, number), intent))
     if event.key:

@@ -125,7 +125,7 @@ def _requests(store: Store, append: PartitionAppend) -> Iterator[AppendRequest]:
         if batch.num_rows and position >= append.durable:
             sequence = position % SEQUENCE_MODULUS
             stamp = ProducerStamp(intent.producer_id, intent.epoch, sequence, kept=True)
-            yield AppendRequest(batch, stamp)
+            yield AppendRequest(batch, stamp, author=intent.author)
         position += batch.num_rows
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from coordinator.access.principal import RequestContext
+from coordinator.access.principal import RequestContext, author_of
 from coordinator.groups.events import OffsetAndMetadata, Transact
 from coordinator.groups.shard import Shard
 from coordinator.groups.state.group import Group
@@ -204,6 +204,7 @@ class TransactionCoordinator:
             producer_id=kept_producer_id(self._clock),
             at_ms=self._clock.now_ms(),
             context=request.context,
+            author=author_of(request.context),
         )
 
     async def _stage(self, group_id: str, request: TransactionRequest) -> tuple[StagedFile, ...]:

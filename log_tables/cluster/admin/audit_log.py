@@ -6,20 +6,23 @@ once it is there.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 
+from log_tables.clock import Clock
 from log_tables.cluster.admin.internal_log import records_of
 from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
-from log_tables.cluster.audit_record import AuditRecord, encode, row_of
+from log_tables.cluster.audit_record import AuditKind, AuditRecord, encode, row_of
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.keyed_log import WRITERS_RACE
 from log_tables.cluster.topic import Topic
 from log_tables.errors import CorruptLog, NotLeader, TopicExists
 from log_tables.layout import AUDIT
 from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX
-from log_tables.partition.partition import AppendRequest
+from log_tables.partition.partition import AppendRequest, ProducerStamp
+from log_tables.partition.sequencer import client_producer_id
 from log_tables.record import Record, input_batch, to_records
 
 AUDIT_SCHEMA = pa.schema(
@@ -57,23 +60,47 @@ def keep_audit_topic(cluster: Cluster, configs: Mapping[str, str]) -> Topic:
     return known
 
 
-def append_request(records: Sequence[AuditRecord], now_us: int) -> AppendRequest:
-    """Events, at least one, as what is appended to `__audit`; a record has the time of its event."""
-    rows = [Record(encode(record), timestamp_us=record.time_ms * 1000) for record in records]
-    return AppendRequest(input_batch(rows, now_us))
+@dataclass(frozen=True, slots=True)
+class AuditBatch:
+    """Events, at least one, and the stamp by which they are appended once, however often it is tried."""
+
+    records: Sequence[AuditRecord]
+    stamp: ProducerStamp
+
+    @property
+    def count(self) -> int:
+        """The events; one that stands for many counts as one, a loss as all that are lost."""
+        return sum(each.count if each.kind is AuditKind.LOSS else 1 for each in self.records)
+
+    def request(self, now_us: int) -> AppendRequest:
+        """As it is appended to `__audit`; a record has the time of its event."""
+        rows = [Record(encode(record), timestamp_us=record.time_ms * 1000) for record in self.records]
+        return AppendRequest(input_batch(rows, now_us), self.stamp)
+
+
+def first_batch(clock: Clock, records: Sequence[AuditRecord]) -> AuditBatch:
+    """Events as the first batch of a new producer."""
+    return AuditBatch(records, ProducerStamp(client_producer_id(clock), 0, 0))
 
 
 def append_events(cluster: Cluster, records: Sequence[AuditRecord]) -> None:
-    """Append events in one commit, past every gateway; nothing where there is no audit log.
+    """As `append_batch`, of events, if there are any, that nobody has tried to append before."""
+    if records:
+        append_batch(cluster, first_batch(cluster.clock, records))
 
-    Raises NotLeader when too many processes append, StoreUnavailable, CorruptLog.
+
+def append_batch(cluster: Cluster, batch: AuditBatch) -> None:
+    """Append events in one commit, past every gateway; nothing where there is no audit log, or if they are in
+    it.
+
+    Raises NotLeader when too many processes append, StoreUnavailable, CorruptLog, OutcomeUnknown.
     """
     cluster.refresh()
     topic = cluster.cached_topic(AUDIT)
-    if topic is None or not records:
+    if topic is None:
         return
     partition = topic.partition(0)
-    request = append_request(records, cluster.clock.now_us())
+    request = batch.request(cluster.clock.now_us())
     for _ in WRITERS_RACE.attempts(cluster.clock, METADATA_ATTEMPTS_MAX):
         with suppress(NotLeader):
             partition.claim(cluster.url)

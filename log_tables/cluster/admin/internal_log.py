@@ -11,6 +11,9 @@ from log_tables.limits import BATCH_MAX_BYTES, METADATA_ATTEMPTS_MAX
 from log_tables.partition.partition import AppendRequest, Partition
 from log_tables.record import Record, input_batch, to_records
 
+LOOKED_AT = 2_000
+"""Records that are in memory at once when a log is read from its end."""
+
 
 def append_records(
     cluster: Cluster, topic: str, records: Sequence[Record], configs: Mapping[str, str], what: str
@@ -58,3 +61,27 @@ def records_of(cluster: Cluster, topic: str) -> Iterator[list[Record]]:
         for batch in partition.read(plan):
             yield to_records(batch)
         at = plan.end
+
+
+def records_before(cluster: Cluster, topic: str, most: int | None = None) -> Iterator[Record]:
+    """The records of an internal topic, the newest first, at most so many; none where it is not there.
+
+    Raises CorruptLog, CorruptSegment, StoreUnavailable.
+    """
+    known = cluster.cached_topic(topic)
+    if known is None:
+        return
+    partition = known.partition(0)
+    partition.refresh()
+    end = partition.high_watermark
+    last = partition.log_start if most is None else max(partition.log_start, end - most)
+    while end > last:
+        at = first = max(last, end - LOOKED_AT)
+        found: list[Record] = []
+        while at < end:
+            plan = partition.plan_read(at, BATCH_MAX_BYTES)
+            for batch in partition.read(plan):
+                found += (each for each in to_records(batch) if (each.offset or 0) < end)
+            at = plan.end
+        yield from reversed(found)
+        end = first

@@ -88,7 +88,15 @@ def test_google_lets_a_member_read_what_the_acls_of_its_name_let_it_read(acls: l
 
 
 @pytest.mark.parametrize(
-    "hidden", ["credentials/log/0.parquet", "staging/0-1.arrow", "brokers/1", "mirrors/shop/1", "home/anchor"]
+    "hidden",
+    [
+        "credentials/log/0.parquet",
+        "staging/0-1.arrow",
+        "audit/0.jsonl",
+        "brokers/1",
+        "mirrors/shop/1",
+        "home/anchor",
+    ],
 )
 def test_nothing_but_topics_is_read_however_much_is_allowed(hidden: str) -> None:
     acls = [acl("*", operation=Operation.ALL), acl("", prefixed=True)]

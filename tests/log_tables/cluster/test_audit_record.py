@@ -56,6 +56,7 @@ EVENTS = [
     (about(AuditKind.REFUSAL, LOGON), 300201, "Logon", {"user"}),
     (about(AuditKind.ACCESS, "READ"), 600501, "Read", {"actor", "table"}),
     (about(AuditKind.ACCESS, "WRITE"), 600505, "Write", {"actor", "table"}),
+    (about(AuditKind.WRITE, "WRITE"), 600505, "Write", {"actor", "table"}),
     (about(AuditKind.LOSS, LOST), 100899, "Lost", {"count"}),
 ]
 

@@ -131,6 +131,14 @@ EVENTS = {
         facts={},
     ),
     "access": msgspec.structs.replace(SEEN, kind=AuditKind.ACCESS, operation="WRITE", facts={}),
+    "write": msgspec.structs.replace(
+        SEEN,
+        kind=AuditKind.WRITE,
+        operation="WRITE",
+        count=4,
+        end_ms=2_000,
+        facts={"topic_id": ID, "partitions": {"0": [[0, 1], [4, 4]], "2": [[9, 9]]}},
+    ),
     "loss": AuditRecord(
         uid=ID, kind=AuditKind.LOSS, time_ms=1_000, operation="LOST", success=False, count=2, end_ms=1_000
     ),

@@ -8,8 +8,8 @@ import pytest
 from log_tables.cluster.admin.audit_log import (
     AUDIT_SCHEMA,
     append_events,
-    append_request,
     audit_table,
+    first_batch,
     keep_audit_topic,
 )
 from log_tables.cluster.admin.topic_admin import create_topic
@@ -92,7 +92,7 @@ def test_a_topic_called_audit_hides_the_table(cluster: Cluster) -> None:
 def test_a_record_that_is_no_event_is_an_error_that_says_where(cluster: Cluster) -> None:
     partition = keep_audit_topic(cluster, SETTINGS).partition(0)
     partition.claim("")
-    partition.append([append_request([event(cluster, 1)], 0)])
+    partition.append([first_batch(cluster.clock, [event(cluster, 1)]).request(0)])
     partition.append([AppendRequest(input_batch([Record(b"no event")], 2 * DAY_MS * 1000))])
     said = "offset 1 of __audit is not an event"
     with pytest.raises(CorruptLog, match=said):

@@ -293,6 +293,7 @@ def test_the_tables_can_be_listed(cluster: Cluster) -> None:
         ("__cluster_metadata", "topic"),
         ("__cluster_metadata_json", "fields of JSON"),
         ("audit", "table"),
+        ("audit_writes", "table"),
         ("consumer_lag", "table"),
         ("consumer_offsets", "table"),
         ("maintenance_runs", "table"),
