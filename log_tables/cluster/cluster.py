@@ -209,7 +209,7 @@ class Cluster:
         with suppress(Damaged):
             log = topic.partition(partition)
             had_ended = log.snapshot.deleted
-            return log.revive(self.url, topic.revived) or had_ended
+            return log.revive(self.url, topic.revived) or (had_ended and not log.snapshot.deleted)
         return False
 
     def _follow(self, record: TopicRecord) -> None:

@@ -29,6 +29,7 @@ from log_tables.errors import (
     AlreadyExists,
     Damaged,
     InvalidArgument,
+    LakelogError,
     TopicDeleted,
     TopicExists,
     UnknownTopic,
@@ -294,7 +295,7 @@ def held(topic: Topic) -> tuple[int, int]:
 
 def _snapshots(topic: Topic) -> list[Snapshot]:
     def newest(partition: int) -> Snapshot | None:
-        with suppress(Damaged, TopicDeleted):  # what a damaged one holds cannot be known
+        with suppress(LakelogError):  # what one holds that cannot be read is not known
             return topic.partition(partition).refresh()
         return None
 
