@@ -14,6 +14,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator
 
 from api.gateway import Gateway
+from log_tables.cluster.admin.topic_admin import held
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.topic import Topic, check_public, check_readable, check_writable, is_internal
 from log_tables.columns.declaration import NOTHING, Declaration, parse
@@ -253,6 +254,15 @@ async def with_topic_to_read(here: Gateway, name: str, act: Callable[[Topic], Aw
             return await act(topic)
         except LakelogError as error:
             topic = await current_topic(here, topic, partitions, error)
+
+
+def held_by(here: Gateway, name: str) -> tuple[int, int]:
+    """The records and the bytes that the topic `name` has here, without the remote tier; blocking.
+
+    Raises UnknownTopic, InvalidTopicName.
+    """
+    check_writable(name)
+    return here.cluster.with_current_topic(name, held)
 
 
 async def current_topic(here: Gateway, topic: Topic, partitions: int, error: LakelogError) -> Topic:

@@ -234,6 +234,15 @@ class Metrics:
         )
         gauge.set_function(living)
 
+    def watch_deleted_topics(self, held_bytes: Callable[[], int]) -> None:
+        """Report how many bytes deleted topics hold that can be brought back."""
+        gauge = Gauge(
+            "lakelog_deleted_topics_bytes",
+            "Bytes that deleted topics hold, which can be brought back.",
+            registry=self.registry,
+        )
+        gauge.set_function(held_bytes)
+
     def watch_transactions(self, figures: Callable[[], OpenFigures]) -> None:
         """Report the open transactions of Kafka's clients, asked whenever the metrics are read."""
         self.registry.register(_OpenTransactions(figures))

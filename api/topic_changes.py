@@ -5,6 +5,7 @@ dry run of a change: it raises what the change would be refused for, but lacking
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from api.client_topics import TopicDescription, describe_topic, describe_topics
@@ -13,15 +14,18 @@ from coordinator.access.caller import Caller
 from ingest.buffer import RETRY_AFTER_S
 from log_tables.cluster import metadata_history
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.admin import topic_admin
+from log_tables.cluster.admin import restore_admin, topic_admin, undelete
+from log_tables.cluster.admin.restore_admin import Restoration, plan_restore
+from log_tables.cluster.admin.undelete import Deletion
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_history import Difference, TopicHistory, TopicVersion
 from log_tables.cluster.setting import Setting
-from log_tables.cluster.topic import check_writable
+from log_tables.cluster.topic import Topic, check_writable
 from log_tables.cluster.topic_settings import SETTINGS, VALUE_SCHEMAS
-from log_tables.errors import PartitionsMaxReached
+from log_tables.errors import PartitionsMaxReached, UnknownTopic
 from log_tables.limits import PARTITIONS_MAX
 from log_tables.schemas.source import topic_of
+from log_tables.table.restore import IsBefore
 
 Change = Callable[[TopicConfig], TopicConfig]
 
@@ -172,6 +176,79 @@ def delete_topic(here: Gateway, asked: Caller, name: str, topic_id: str | None =
         topic.check_own()
         asked.charge_changes(topic.partition_count)
         topic_admin.delete_topic(here.cluster, name, topic_id)
+
+
+def deletions(here: Gateway, asked: Caller) -> list[Deletion]:
+    """The deleted topics that can be brought back and that the caller may describe, as of now; blocking."""
+    here.cluster.refresh()
+    return [each for each in undelete.deletions(here.cluster) if asked.describes(each.name)]
+
+
+def undelete_topic(
+    here: Gateway, asked: Caller, name: str, topic_id: str | None = None, new_name: str | None = None
+) -> TopicDescription:
+    """Bring a deleted topic back, under `new_name` if that is given; blocking. It takes the right to delete
+    it, and to create one of the name that it gets.
+
+    Raises AuthorizationFailed, UnknownTopic, TopicExists, InvalidTopicName, PartitionsMaxReached,
+    QuotaReached, Damaged.
+    """
+    wanted = name if new_name is None else new_name
+    asked.check(Operation.DELETE, ResourceType.TOPIC, name)
+    asked.check_create(wanted)
+    with asked.changing("UndeleteTopic", ResourceType.TOPIC, name, new_name=wanted):
+        partitions = plan_undelete(here, name, topic_id)
+        asked.charge_changes(partitions)
+        return TopicDescription(here, undelete.undelete_topic(here.cluster, name, topic_id, new_name))
+
+
+def plan_undelete(here: Gateway, name: str, topic_id: str | None) -> int:
+    """How many partitions would come back; 0 for no such deleted topic, as in a repeat. Blocking."""
+    here.cluster.refresh()
+    partitions = 0
+    with suppress(UnknownTopic):
+        partitions = undelete.find_deletion(here.cluster, name, topic_id).partitions
+    _check_room(here, partitions)
+    return partitions
+
+
+def purge_topic(here: Gateway, asked: Caller, name: str, topic_id: str | None = None) -> Deletion:
+    """Free the space of a deleted topic, which cannot come back then; blocking.
+
+    Raises AuthorizationFailed, UnknownTopic, QuotaReached.
+    """
+    asked.check(Operation.DELETE, ResourceType.TOPIC, name)
+    with asked.changing("PurgeTopic", ResourceType.TOPIC, name):
+        here.cluster.refresh()
+        asked.charge_changes(undelete.find_deletion(here.cluster, name, topic_id).partitions)
+        return undelete.purge_topic(here.cluster, name, topic_id)
+
+
+def restore_topic(
+    here: Gateway,
+    asked: Caller,
+    name: str,
+    is_before: IsBefore,
+    partition: int | None = None,
+    dry_run: bool = False,
+) -> list[Restoration]:
+    """Bring back deleted records of a topic, or look what would come back; blocking.
+
+    Raises AuthorizationFailed, UnknownTopic, UnknownPartition, InvalidTopicName, MirroredTopic, Conflict.
+    """
+    asked.check(Operation.DELETE, ResourceType.TOPIC, name)
+    check_writable(name)
+    act = plan_restore if dry_run else restore_admin.restore_topic
+    now_ms = here.clock.now_ms()
+
+    def restored(topic: Topic) -> list[Restoration]:
+        here.cluster.check_own(topic)
+        return act(topic, now_ms, is_before, partition)
+
+    if dry_run:
+        return here.cluster.with_current_topic(name, restored)
+    with asked.changing("RestoreRecords", ResourceType.TOPIC, name, partition=partition):
+        return here.cluster.with_current_topic(name, restored)
 
 
 def _check_room(here: Gateway, more: int) -> None:

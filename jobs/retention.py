@@ -16,8 +16,9 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.counts import counted
 from log_tables.errors import LakelogError
-from log_tables.limits import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from log_tables.limits import TIMESTAMP_MAX_US
 from log_tables.record import timestamp_text, timestamp_us
+from log_tables.table.first_segments import too_many, too_old
 from log_tables.table.snapshot import Segment
 
 NAME = "retention"
@@ -88,26 +89,6 @@ def expired(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> Se
     """The first of `segments` that are too old, or beyond the size to keep."""
     count = max(too_old(segments, config.retention_ms, now_ms), too_many(segments, config.retention_bytes))
     return segments[:count]
-
-
-def too_old(segments: Sequence[Segment], retention_ms: int | None, now_ms: int) -> int:
-    """How many of the first `segments` have no record younger than `retention_ms`; None keeps all."""
-    if retention_ms is None:
-        return 0
-    oldest = timestamp_text(max(TIMESTAMP_MIN_US, (now_ms - retention_ms) * 1_000))
-    return next((at for at, item in enumerate(segments) if item.max_timestamp >= oldest), len(segments))
-
-
-def too_many(segments: Sequence[Segment], retention_bytes: int | None) -> int:
-    """How many of the first `segments` are beyond `retention_bytes`; None keeps all."""
-    if retention_bytes is None:
-        return 0
-    rest = sum(segment.size for segment in segments)
-    for at, segment in enumerate(segments):
-        rest -= segment.size
-        if rest < retention_bytes:
-            return at
-    return len(segments)
 
 
 def _expire(state: PartitionState, gone: Sequence[Segment]) -> ExpireStep:

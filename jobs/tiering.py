@@ -14,7 +14,6 @@ from typing import Protocol
 
 from jobs.engine import JOB_BYTES, Engine, Failure
 from jobs.outcome import GONE, OVERTAKEN, JobOutcome, reason
-from jobs.retention import too_many, too_old
 from jobs.rewrite_commit import still_there
 from jobs.state import PartitionState, partition_of, remote_of
 from log_tables.clock import timer
@@ -25,6 +24,7 @@ from log_tables.counts import counted
 from log_tables.errors import LakelogError
 from log_tables.limits import MIB
 from log_tables.partition.tier import CopyTask, commit_copies, release, remove_expired, run_copy
+from log_tables.table.first_segments import too_many, too_old
 from log_tables.table.snapshot import Segment, Snapshot
 from log_tables.table.table import Table
 from log_tables.task import batches

@@ -95,6 +95,7 @@ PROPERTY_FILE_RETENTION = "delta.deletedFileRetentionDuration"
 PRODUCER_TXN = r"lakelog\.producer\.(?P<id>0|[1-9][0-9]{0,18})\.(?P<kind>seq|end)"
 _TXN_PRODUCER = re.compile(PRODUCER_TXN)
 
+_TOPIC_DIRECTORY = re.compile(rf"{TOPICS}/(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>[1-9]\d*))?")
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _SEGMENT = re.compile(r"(\d{20})-[0-9a-f]{8}\.parquet")
@@ -107,6 +108,12 @@ _STAGED = re.compile(rf"{STAGING}/(?:[0-9]+/)?[0-9a-f]{{32}}-([0-9a-f]{{16}})\.a
 def topic_directory(name: str, incarnation: int = 1) -> str:
     """The directory of a topic's tables. A topic that is re-created gets `~2`, `~3` …"""
     return f"{TOPICS}/{name}" if incarnation == 1 else f"{TOPICS}/{name}~{incarnation}"
+
+
+def incarnation_of(directory: str) -> tuple[str, int] | None:
+    """The name and the number of which `directory` is the `topic_directory`; None for any other path."""
+    match = _TOPIC_DIRECTORY.fullmatch(directory)
+    return (match["name"], int(match["number"] or 1)) if match else None
 
 
 def partition_directory(topic_directory: str, partition: int) -> str:

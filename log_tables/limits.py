@@ -3,6 +3,9 @@
 KIB = 1024
 MIB = 1024 * KIB
 
+DELETED_KEPT_MAX = 16
+"""Deleted topics of one name that can be brought back; a topic's record holds them all."""
+
 TOPIC_NAME_MAX_CHARS = 249
 """Kafka's: a directory name with a partition suffix must stay under 255 bytes."""
 

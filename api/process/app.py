@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from api.console import files
 from api.console.pages import (
     access,
+    deleted_topics,
     export,
     groups,
     help_page,
@@ -58,12 +59,16 @@ from api.v2 import (
     transactions,
     values,
 )
+from api.v2 import (
+    deleted_topics as v2_deleted_topics,
+)
 from api.v3 import acls as v3_acls
 from api.v3 import clusters
 from api.v3 import groups as v3_groups
 from api.v3 import history as v3_history
 from api.v3 import records as v3_records
 from api.v3 import topics as v3
+from log_tables.cluster.admin.undelete import deletions
 from log_tables.errors import LakelogError, OutcomeUnknown
 from log_tables.version import VERSION
 
@@ -75,6 +80,7 @@ _PARTS = (
     produce,
     values,
     topics,
+    v2_deleted_topics,
     schemas,
     fetch,
     consumers,
@@ -102,6 +108,7 @@ CONSOLE = (
     topic.all_topics,
     history.topics,
     history.access,
+    deleted_topics.router,
     topic_change.new_topics,
     topic_change.router,
     topic.router,
@@ -226,6 +233,9 @@ def _watch(gateway: Gateway, folds: FoldDuty, mirrored: MirrorFollower) -> None:
     if authenticator is not None:
         gateway.metrics.watch_authentications(lambda: authenticator.counts)
     gateway.metrics.watch_transactions(gateway.producers.open_figures)
+    gateway.metrics.watch_deleted_topics(
+        lambda: sum(each.bytes for each in deletions(gateway.cluster)),
+    )
     gateway.metrics.watch_brokers(lambda: len(gateway.brokers.living()))
     gateway.metrics.watch_tables(lambda: table_sizes(gateway.cluster))
     gateway.metrics.watch_schemas(gateway.cluster.schema_sources.counts)

@@ -113,6 +113,12 @@ RULES: Mapping[str, Rule] = {
     f"GET {_PARTITION}/records": _topic(Operation.READ),
     f"DELETE {_PARTITION}/records": _topic(Operation.DELETE, change="DeleteRecords"),
     "GET /brokers": _DESCRIBE_CLUSTER,
+    # Deleted topics. To bring one back needs CREATE for the name that it gets, too.
+    "GET /deleted-topics": _ANY_PRINCIPAL,  # lists what it may describe
+    "POST /deleted-topics/{topic}/undelete": _topic(Operation.DELETE, change="UndeleteTopic"),
+    "DELETE /deleted-topics/{topic}": _topic(Operation.DELETE, change="PurgeTopic"),
+    "GET /topics/{topic}/deletion": _DESCRIBE_TOPIC,
+    "POST /topics/{topic}/restore": _topic(Operation.DELETE, change="RestoreRecords"),
     # Version 2: groups. The topics that bodies name need READ, and what a poll returns.
     f"POST {_V2_GROUP}": _JOINED,
     f"DELETE {_V2_GROUP}": _group(Operation.DELETE, change="DeleteGroups"),
@@ -246,6 +252,9 @@ RULES: Mapping[str, Rule] = {
     "GET /console/topics/{topic}/alter": _topic(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
     "GET /console/topics/{topic}/grow": _DESCRIBE_TOPIC,
     "GET /console/topics/{topic}/delete": _DESCRIBE_TOPIC,
+    "GET /console/deleted-topics": _ANY_PRINCIPAL,  # as GET /deleted-topics
+    "GET /console/deleted-topics/{topic}/undelete": _DESCRIBE_TOPIC,
+    "GET /console/deleted-topics/{topic}/purge": _DESCRIBE_TOPIC,
     "GET /console/topics/{topic}/delete-records": _DESCRIBE_TOPIC,
     "GET /console/mirrors/{mirror}/pause": _DESCRIBE_CLUSTER,
     "GET /console/mirrors/{mirror}/resume": _DESCRIBE_CLUSTER,

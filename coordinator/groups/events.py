@@ -278,13 +278,15 @@ class TopicsChanged:
     """These are the topics now, by name, and who may read which; without a filter everybody may read all.
 
     `at_ms`: milliseconds since 1970. `matches` are those of expressions that somebody has looked at: members
-    with others go on as before, until the next such event has theirs. None: all are looked at here.
+    with others go on as before, until the next such event has theirs. None: all are looked at here. `held`
+    are the ids of deleted topics that may come back.
     """
 
     topics: Mapping[str, TopicState]
     readable: TopicFilter | None = None
     at_ms: int = 0
     matches: Matches | None = None
+    held: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ class GroupTopics:
         self._cluster, self._access, self._refreshes = cluster, access, refreshes
         self._topics: Mapping[str, TopicState] = {}
         self._readable: TopicFilter | None = None
+        self._held: frozenset[str] = frozenset()
         self._authorizer: Authorizer | None = None
         self._version = -1
 
@@ -55,6 +56,7 @@ class GroupTopics:
                 topic.name: TopicState(topic.topic_id, topic.partition_count)
                 for topic in self._cluster.topics()
             }
+            self._held = frozenset(self._cluster.metadata_log.held_ids())
         if authorizer is not self._authorizer and not self._access.is_open:
             self._readable = TopicFilter(partial(_reads, authorizer))
         self._version, self._authorizer = version, authorizer
@@ -62,11 +64,11 @@ class GroupTopics:
 
     def tell(self, shard: Shard) -> None:
         """Set the topics of a shard, whose groups hear of them later."""
-        shard.follow(self._topics, self._readable)
+        shard.follow(self._topics, self._readable, self._held)
 
     def changed(self, now_ms: int) -> TopicsChanged:
         """The event by which a group hears of them."""
-        return TopicsChanged(self._topics, self._readable, now_ms)
+        return TopicsChanged(self._topics, self._readable, now_ms, held=self._held)
 
     async def match(self, pattern: str) -> None:
         """Look which topics `pattern` matches, in a thread: the steps of groups then find it done. Raises

@@ -40,6 +40,7 @@ class LateWork:
         self._aiming: dict[str, asyncio.TimerHandle | None] = {}  # None: a thread computes
         self._topics: Mapping[str, TopicState] = {}
         self._readable: TopicFilter | None = None
+        self._held: frozenset[str] = frozenset()
         self._matches: dict[Follower, frozenset[str]] = {}
         self._unmatched: dict[Follower, None] = {}
         self._is_matching = self._has_ended = False
@@ -84,8 +85,11 @@ class LateWork:
 
     # Expressions.
 
-    def follow(self, topics: Mapping[str, TopicState], readable: TopicFilter | None) -> None:
-        """These are the topics now, and who may read which."""
+    def follow(
+        self, topics: Mapping[str, TopicState], readable: TopicFilter | None, held: frozenset[str]
+    ) -> None:
+        """These are the topics now, who may read which, and the ids of deleted ones that may come back."""
+        self._held = held
         if topics is not self._topics or readable is not self._readable:
             self._topics, self._readable = topics, readable
             self._matches, self._unmatched = {}, {}
@@ -102,7 +106,8 @@ class LateWork:
             self._tasks.start(self._match())
 
     def _changed(self) -> TopicsChanged:
-        return TopicsChanged(self._topics, self._readable, self._clock.now_ms(), self._matches)
+        now_ms = self._clock.now_ms()
+        return TopicsChanged(self._topics, self._readable, now_ms, self._matches, self._held)
 
     async def _match(self) -> None:
         try:

@@ -308,7 +308,7 @@ class Shard:
             self._members -= _members(known)
             if after.members is not known.members and not is_quiet:
                 self.have_left = self.have_left or not known.members.keys() <= after.members.keys()
-        if after.exists or after.configs or after.acts:
+        if after.exists or after.configs or after.acts or after.kept:
             self._groups[after.id] = after
             self._members += _members(after)
             if not is_quiet:
@@ -347,12 +347,17 @@ class Shard:
         self.check_leading()
         step(self.group(group_id), event, self._now_ms())
 
-    def follow(self, topics: Mapping[str, TopicState], readable: TopicFilter | None = None) -> None:
-        """Set the topics, and who may read which. Each group hears of them when it is asked for, or by
-        `follow_on`.
+    def follow(
+        self,
+        topics: Mapping[str, TopicState],
+        readable: TopicFilter | None = None,
+        held: frozenset[str] = frozenset(),
+    ) -> None:
+        """Set the topics, who may read which, and the ids of deleted ones that may come back. Each group
+        hears of them when it is asked for, or by `follow_on`.
         """
         self._topics, self._readable, self._behind = topics, readable, dict.fromkeys(self._groups)
-        self._late.follow(topics, readable)
+        self._late.follow(topics, readable, held)
 
     def follow_on(self) -> bool:
         """Apply the topics to some of the groups that have not heard of them.

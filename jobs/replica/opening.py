@@ -18,7 +18,6 @@ from log_tables.layout import (
     CREDENTIALS_DIRECTORY,
     METADATA_DIRECTORY,
     commit_path,
-    topic_directory,
 )
 from log_tables.record import Record, to_records
 from log_tables.root.group_replay import applied, records
@@ -131,7 +130,7 @@ def _deleted(source: Store, record: TopicRecord) -> Iterator[tuple[str, Kind]]:
     """The tables of deleted topics of a name whose files are there still."""
     kind = Kind.GROUPS if record.name == CONSUMER_OFFSETS else Kind.PARTITION
     for number in record.deleted:
-        directory = topic_directory(record.name, number)
+        directory = record.directory_of(number)
         for found in source.list_dirs(f"{directory}/"):
             name = found.rstrip("/")
             if name.rsplit("/", 1)[-1].startswith("partition="):

@@ -15,7 +15,6 @@ from log_tables.layout import (
     CONSUMER_OFFSETS,
     METADATA_DIRECTORY,
     partition_directory,
-    topic_directory,
 )
 from log_tables.root.group_replay import GroupReplay
 
@@ -122,10 +121,12 @@ class Topics:
             for number in range(before.partitions):
                 self.places.pop((record.name, before.topic_id, number), None)
         if record.live:
-            directory = topic_directory(record.name, record.incarnation)
+            directory = record.directory
             for number in range(record.partitions):
                 self.places[record.name, record.topic_id, number] = partition_directory(directory, number)
-        return set() if before is None else _directories(before) - _directories(record)
+        # A deleted topic may have come back under another name, whose record is taken first.
+        moved = {home for known in self._known.values() for home in known.homes.values()}
+        return set() if before is None else _directories(before) - _directories(record) - moved
 
     def all(self) -> Iterator[TopicRecord]:
         yield from self._known.values()
@@ -133,12 +134,12 @@ class Topics:
 
 def _directories(record: TopicRecord) -> set[str]:
     numbers = {*record.deleted, *([record.incarnation] if record.live else [])}
-    return {topic_directory(record.name, number) for number in numbers}
+    return {record.directory_of(number) for number in numbers}
 
 
 def tables_of(record: TopicRecord) -> Iterator[tuple[str, Kind]]:
     """The tables of a live topic."""
-    directory = topic_directory(record.name, record.incarnation)
+    directory = record.directory
     kind = Kind.GROUPS if record.name == CONSUMER_OFFSETS else Kind.PARTITION
     for number in range(record.partitions):
         yield partition_directory(directory, number), kind

@@ -179,6 +179,18 @@ def cluster_at(data: str | None, create: bool = False) -> "Cluster":
     return Cluster.open(store, create=create, registries=registry_accesses(settings.schema_registries))
 
 
+def confirm(question: str, command: str) -> None:
+    """Ask on a terminal before something is deleted; `command` is what says yes elsewhere.
+
+    Raises InvalidArgument where nobody can be asked, and Exit for a no.
+    """
+    if not sys.stdin.isatty():
+        raise InvalidArgument(f"nothing was deleted: there is nobody to ask; to say yes, type `{command}`")
+    if not typer.confirm(question, err=True):
+        print("nothing was deleted", file=sys.stderr)
+        raise typer.Exit(1)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document and flush: its reader may be waiting for it."""
     print(json.dumps(value, default=str), flush=True)

@@ -41,7 +41,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakelog topic create orders --partitions 6",
         "lakelog topic create prices --config cleanup.policy=compact --config segment.bytes=64MiB",
     ),
-    "topic list": ("lakelog topic list", "lakelog topic list --json"),
+    "topic list": ("lakelog topic list", "lakelog topic list --deleted"),
     "topic describe": ("lakelog topic describe orders", "lakelog topic describe orders prices --all"),
     "topic alter": (
         "lakelog topic alter orders --config retention.ms=7d --config retention.bytes=10GiB",
@@ -60,7 +60,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakelog topic check-columns orders",
         "lakelog topic check-columns orders --subject orders-value --version 3",
     ),
-    "topic delete": ("lakelog topic delete orders",),
+    "topic delete": ("lakelog topic delete orders", "lakelog topic delete --yes orders prices"),
+    "topic undelete": ("lakelog topic undelete orders", "lakelog topic undelete orders --as old-orders"),
+    "topic restore": (
+        "lakelog topic restore orders --to-time 2026-11-28T12:00:00Z --dry-run",
+        "lakelog topic restore orders --partition 0 --to-version 17",
+    ),
+    "topic purge": ("lakelog topic purge orders",),
     "group list": ("lakelog group list",),
     "group describe": ("lakelog group describe readers",),
     "group lag": ("lakelog group lag readers",),

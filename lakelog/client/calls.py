@@ -176,6 +176,59 @@ class Calls:
         """Delete a topic. Raises UnknownTopic."""
         yield from self._v3("DELETE", f"topics/{quoted(name)}")
 
+    def deletion(self, name: str) -> Call[dict[str, Any]]:
+        """Look what a deletion of the topic would take: `partitions`, `records`, `bytes`, the `groups` with
+        offsets in it, and for how long it could be brought back, `kept_ms`. Raises UnknownTopic.
+        """
+        found: dict[str, Any] = yield from self._json("GET", f"/topics/{quoted(name)}/deletion")
+        return found
+
+    def deleted_topics(self) -> Call[list[dict[str, Any]]]:
+        """The deleted topics that can be brought back, by name: `topic`, `id`, `partitions`, `records`,
+        `bytes`, `deleted_ms`, `until_ms` (milliseconds since 1970).
+        """
+        found: list[dict[str, Any]] = yield from self._json("GET", "/deleted-topics")
+        return found
+
+    def undelete_topic(
+        self, name: str, *, topic_id: str | None = None, new_name: str | None = None
+    ) -> Call[dict[str, Any]]:
+        """Bring back the newest deleted topic of a name, or the one with `topic_id`, under `new_name` if that
+        is given. Returns its `topic`, `id` and `partitions`. Raises UnknownTopic, TopicExists.
+        """
+        path = f"/deleted-topics/{quoted(name)}/undelete"
+        body = {"id": topic_id, "topic_name": new_name}
+        found: dict[str, Any] = yield from self._json("POST", path, json=body)
+        return found
+
+    def purge_topic(self, name: str, *, topic_id: str | None = None) -> Call[dict[str, Any]]:
+        """Free the space of a deleted topic at once; returns what it was, as `deleted_topics`. Raises
+        UnknownTopic.
+        """
+        query = {} if topic_id is None else {"id": topic_id}
+        path = f"/deleted-topics/{quoted(name)}"
+        found: dict[str, Any] = yield from self._json("DELETE", path, params=query)
+        return found
+
+    def restore_topic(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        time: str | None = None,
+        partition: int | None = None,
+        dry_run: bool = False,
+    ) -> Call[list[dict[str, Any]]]:
+        """Bring back what DeleteRecords or retention has deleted since a `version` of a partition's table, or
+        a `time` (ISO 8601, or milliseconds since 1970). Returns for each partition `log_start_before`,
+        `log_start`, `records` and `bytes` that come back, and how far back the log reaches: `oldest_version`,
+        `oldest_ms`. Raises UnknownTopic, and Conflict where that is not possible.
+        """
+        state = {"version": version, "time": time, "partition": partition, "dry_run": dry_run}
+        path = f"/topics/{quoted(name)}/restore"
+        found: list[dict[str, Any]] = yield from self._json("POST", path, json=state)
+        return found
+
     def schema(self, topic: str, schema_id: SchemaId) -> Call[Schema]:
         """The schema with this id, as the values of a topic name it. Raises UnknownTopic, NotFound, and
         InvalidArgument for a topic without `value.columns.schemas`.

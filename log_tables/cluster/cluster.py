@@ -6,6 +6,8 @@ current one (`with_current_topic`).
 
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -29,6 +31,7 @@ from log_tables.layout import (
     PROPERTY_REMOTE_OWNER,
     PROPERTY_REMOTE_ROOT,
 )
+from log_tables.limits import TABLES_AT_ONCE
 from log_tables.partition.partition import Partition
 from log_tables.partition.reader import PartitionConfig
 from log_tables.partition.remote import RemoteRoot
@@ -60,8 +63,10 @@ class Cluster:
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
         self._names: dict[str, str] = {}
-        # By topic name, the newest deleted incarnation of which this process has ended every table.
+        # By topic id, the newest deletion of which this process has ended every table.
         self.ended: dict[str, int] = {}
+        # (id, how often) of topics that came back, of which this process has let every table go on.
+        self.revived: set[tuple[str, int]] = set()
         self._remote: RemoteRoot | None = None
         self.schema_sources = SchemaSources(store, clock, self._follow_one, registries)
 
@@ -137,6 +142,7 @@ class Cluster:
         """
         log = topic.partition(partition)
         self.check_own(topic, mirror)
+        log.revive(self.url, topic.revived)
         # Acknowledged records must not outlive the record that names their topic.
         self.metadata_log.make_durable()
         log.claim(self.url, broker)
@@ -179,16 +185,39 @@ class Cluster:
             raise error
         self.refresh(wait=True)
         if self.is_live(topic) and topic.partition_count == partitions:
-            if isinstance(error, TopicDeleted):
+            if not isinstance(error, TopicDeleted):
+                raise error
+            if not self.revive(topic):
                 raise contradicted(error)
-            raise error
         return self.topic(topic.name)
+
+    def revive(self, topic: Topic) -> bool:
+        """Let all tables of `topic` go on, which was brought back; returns whether one had ended, as far as
+        this process knew. An undelete does it, and whoever finds that it died before.
+
+        Raises StoreUnavailable, OutcomeUnknown; Damaged partitions, which take no appends, are skipped.
+        """
+        had_ended = False
+        with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="revive") as pool:
+            for each in pool.map(partial(self._revive_partition, topic), range(topic.partition_count)):
+                had_ended |= each
+        with suppress(Damaged):
+            had_ended |= topic.table().revive(topic.revived)
+        return had_ended
+
+    def _revive_partition(self, topic: Topic, partition: int) -> bool:
+        with suppress(Damaged):
+            log = topic.partition(partition)
+            had_ended = log.snapshot.deleted
+            return log.revive(self.url, topic.revived) or (had_ended and not log.snapshot.deleted)
+        return False
 
     def _follow(self, record: TopicRecord) -> None:
         with self._lock:
             known = self._topics.get(record.name)
             if known is not None and record.live and known.topic_id == record.topic_id:
-                known.update(record.partitions, TopicConfig(record.configs), _mirror_of(record))
+                config = TopicConfig(record.configs)
+                known.update(record.partitions, config, _mirror_of(record), record.revived)
                 return
             if known is not None:
                 del self._names[known.topic_id]
@@ -210,7 +239,8 @@ class Cluster:
             TopicConfig(record.configs),
             self.schemas,
         )
-        topic.mirror = _mirror_of(record)
+        topic.mirror, topic.revived = _mirror_of(record), record.revived
+        topic.home = record.homes.get(record.incarnation, "")
         return topic
 
     def schemas(self, source: str) -> NotedSchemas:

@@ -158,6 +158,17 @@ class TopicConfig:
         return int(self["file.delete.delay.ms"])
 
     @property
+    def topic_delete_delay_ms(self) -> int:
+        """How long a deleted topic can be brought back; 0: not at all."""
+        return int(self["topic.delete.delay.ms"])
+
+    @property
+    def deleted_kept_ms(self) -> int:
+        """How long a deleted topic can be brought back, with the delay of its files; 0: not at all."""
+        delay_ms = self.topic_delete_delay_ms
+        return max(delay_ms, self.file_delete_delay_ms) if delay_ms else 0
+
+    @property
     def producer_expiration_ms(self) -> int:
         return int(self["producer.id.expiration.ms"])
 

@@ -72,6 +72,16 @@ class ClassicKey(msgspec.Struct, frozen=True, tag_field="kind", tag="classic"):
     group: str
 
 
+def deleted_name(topic_id: str) -> str:
+    """The name in an OffsetKey of the deleted topic with this id, while it may come back. No topic has it."""
+    return f"~{topic_id}"
+
+
+def is_deleted_name(name: str) -> bool:
+    """Whether `name` is a `deleted_name`."""
+    return name.startswith("~")
+
+
 class OffsetKey(msgspec.Struct, frozen=True, tag_field="kind", tag="offset"):
     """The key of a committed offset."""
 

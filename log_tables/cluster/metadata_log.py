@@ -5,7 +5,7 @@ rule of access begins with `!` (log_tables/cluster/access_record.py).
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
 import msgspec
@@ -29,6 +29,7 @@ from log_tables.layout import (
     METADATA_DIRECTORY,
     PROPERTY_FORMAT,
     TOPICS,
+    incarnation_of,
     topic_directory,
 )
 from log_tables.partition.partition import Partition
@@ -58,12 +59,31 @@ class MirroredFrom(msgspec.Struct, frozen=True):
     stopped: str = ""
 
 
+class DeletedTopic(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A deleted incarnation that can be brought back: the fields of TopicRecord as they were.
+
+    `records` and `bytes` are what its partitions held when it was deleted, without the remote tier.
+    """
+
+    topic_id: str
+    partitions: int
+    configs: dict[str, str]
+    columns: str = ""
+    revived: int = 0
+    records: int = 0
+    bytes: int = 0
+
+
 class TopicRecord(msgspec.Struct, frozen=True):
     """A topic as it is from this record on.
 
     `deleted` gives the times at which earlier incarnations were deleted (milliseconds since 1970), by number,
     until their files are gone. `columns` are all that were ever declared, in the form of `value.columns`.
     `mirrored` is where its records come from while it is a copy.
+
+    `kept` are the deleted incarnations that can be brought back, by number. `revived` is how often this one
+    was. `homes` are the directories of incarnations that came back under this name and had another one
+    before, by number: until their files are gone.
     """
 
     name: str
@@ -75,6 +95,18 @@ class TopicRecord(msgspec.Struct, frozen=True):
     deleted: dict[int, int] = {}
     columns: str = ""
     mirrored: MirroredFrom | None = None
+    kept: dict[int, DeletedTopic] = {}
+    revived: int = 0
+    homes: dict[int, str] = {}
+
+    @property
+    def directory(self) -> str:
+        """The directory of its tables."""
+        return self.directory_of(self.incarnation)
+
+    def directory_of(self, incarnation: int) -> str:
+        """The directory of the tables of one of its incarnations."""
+        return self.homes.get(incarnation) or topic_directory(self.name, incarnation)
 
 
 class BrokerRecord(msgspec.Struct, frozen=True):
@@ -164,8 +196,11 @@ def _unreadable(record: Record, error: Exception) -> CorruptLog:
 def _checked(topic: TopicRecord) -> TopicRecord:
     """`topic`, if its tables are inside of `topics/`. Raises InvalidTopicName, ValueError."""
     check_topic_name(topic.name)
-    if min([topic.incarnation, *topic.deleted]) < 1:
+    if min([topic.incarnation, *topic.deleted, *topic.kept, *topic.homes]) < 1:
         raise ValueError(f"topic {topic.name} has an incarnation below 1")
+    outside = [home for home in topic.homes.values() if incarnation_of(home) is None]
+    if outside:
+        raise ValueError(f"topic {topic.name} is said to be in {outside[0][:100]!r}, outside of {TOPICS}/")
     return topic
 
 
@@ -234,6 +269,7 @@ class MetadataLog(KeyedLog):
         super().__init__(partition, url)
         self._follow = follow
         self._topics: dict[str, TopicRecord] = {}
+        self._homes: dict[str, str] = {}
         self._topic_changes = 0
         self._brokers: Mapping[int, BrokerRecord] = {}
         self._mirrors: Mapping[str, MirrorRecord] = {}
@@ -259,6 +295,28 @@ class MetadataLog(KeyedLog):
         """The newest record of the topic `name`, which may be deleted; None if there never was one."""
         return self._topics.get(name)
 
+    def topics(self) -> list[TopicRecord]:
+        """The newest record of every topic there ever was."""
+        return [*self._topics.values()]
+
+    def held_ids(self) -> Iterator[str]:
+        """The ids of the deleted topics that can be brought back."""
+        return (kept.topic_id for record in self.topics() for kept in record.kept.values())
+
+    def owner_of(self, directory: str) -> tuple[TopicRecord, int] | None:
+        """The topic that has, or had, the tables at `directory`, and their incarnation; None if no record
+        says so.
+        """
+        name = self._homes.get(directory)
+        record = None if name is None else self._topics.get(name)
+        if record is not None:
+            for number, home in record.homes.items():
+                if home == directory:
+                    return record, number
+        name, number = incarnation_of(directory) or ("", 0)
+        record = self._topics.get(name)
+        return None if record is None or number in record.homes else (record, number)
+
     @property
     def access(self) -> AccessRules:
         """The rules of access; another object once they have changed."""
@@ -281,6 +339,7 @@ class MetadataLog(KeyedLog):
     def _take(self, record: MetadataRecord | RuleRecord) -> None:
         match record:
             case TopicRecord():
+                self._homes |= dict.fromkeys(record.homes.values(), record.name)
                 self._topics[record.name] = record
                 self._follow(record)
                 self._topic_changes += 1
@@ -311,6 +370,12 @@ class MetadataLog(KeyedLog):
         between. `since` is as in AppendRequest.
         """
         self._change(f"topic {name!r}", lambda: [encode(decide(self._topics.get(name)))], since)
+
+    def change_topics(self, name: str, decide: Callable[[], Sequence[TopicRecord]]) -> None:
+        """Append the records that `decide` makes because of the topic `name`, all at once; repeated when
+        another append comes between.
+        """
+        self._change(f"topic {name!r}", lambda: [encode(record) for record in decide()])
 
     def change_mirror(
         self, name: str, decide: Callable[[MirrorRecord | None], MirrorRecord | MirrorRemoved]

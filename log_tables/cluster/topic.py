@@ -94,6 +94,10 @@ class Topic:
         self._open_partition, self._open_table, self._schemas = open_partition, open_table, schemas
         self.name, self.topic_id, self.incarnation = name, topic_id, incarnation
         self.partition_count, self.config = partition_count, config
+        self.home = ""
+        """The directory of its tables, if that has not its name."""
+        self.revived = 0
+        """How often it was brought back after it had been deleted."""
         self.mirror = ""
         """The name of the mirror that makes its records; empty if its records are its own."""
         self._partitions: dict[int, Partition] = {}
@@ -106,7 +110,7 @@ class Topic:
 
     @property
     def directory(self) -> str:
-        return topic_directory(self.name, self.incarnation)
+        return self.home or topic_directory(self.name, self.incarnation)
 
     @property
     def schemas(self) -> NotedSchemas:
@@ -200,9 +204,10 @@ class Topic:
             f"its source, or run `lakelog mirror promote {self.mirror} --topic {self.name}` first"
         )
 
-    def update(self, partition_count: int, config: TopicConfig, mirror: str = "") -> None:
+    def update(self, partition_count: int, config: TopicConfig, mirror: str = "", revived: int = 0) -> None:
         """Set what the metadata log says now."""
         with self._lock:
             self.partition_count, self.config, self.mirror = partition_count, config, mirror
+            self.revived = revived
             for partition in self._partitions.values():
                 partition.config = self._partition_config()

@@ -97,7 +97,12 @@ SETTINGS = {
         Setting(
             "file.delete.delay.ms",
             "60000",
-            "How long the files of a deleted topic are kept, in milliseconds.",
+            "How long the files of a deleted topic are kept at least, in milliseconds.",
+        ),
+        Setting(
+            "topic.delete.delay.ms",
+            str(_DAY_MS),
+            "How long a deleted topic can be brought back, in milliseconds; its files are kept so long.",
         ),
         Setting(
             "producer.id.expiration.ms",

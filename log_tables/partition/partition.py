@@ -7,7 +7,7 @@ committed are void, and the next claim starts from the log.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import numpy as np
@@ -40,10 +40,11 @@ from log_tables.partition.sequencer import AppendRequest, Author, ProducerStamp,
 from log_tables.record import int64s, timestamp_us
 from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.store import Store
-from log_tables.table.commit import Commit, Txn
+from log_tables.table.commit import DELETE_RECORDS, Commit, Txn
 from log_tables.table.delta_log import commit_info, topic_deleted
 from log_tables.table.first_segments import Due, below, remove_first
 from log_tables.table.offer import has_offer
+from log_tables.table.restore import Past, restore
 from log_tables.table.snapshot import Segment, Snapshot
 
 __all__ = ["AppendRequest", "Author", "Partition", "ProducerStamp", "SequencedAppend"]
@@ -125,37 +126,56 @@ class Partition(PartitionReader):
             self._history = AppendHistory(self.table.store, self.directory, self.snapshot)
         self._notify()
 
-    def delete(self, url: str) -> bool:
-        """Record that the topic is deleted, by a claim that is the last commit of the log.
+    def delete(self, url: str, number: int = 1) -> bool:
+        """Record the deletion `number` of the topic (the first is 1), by a claim that ends the log: only a
+        `revive` may follow.
 
         It fences every leader for good, and every process that refreshes reads it. Returns False when that
-        was recorded before; it is durable then.
+        was recorded before, or a later `revive`; it is durable then.
 
         Raises OutcomeUnknown, StoreUnavailable, Damaged.
         """
-        try:
-            with self._committing:
-                self._claim(url, (Txn(TXN_LEADER_BROKER, 0), Txn(TXN_DELETED, 1)))
-        except TopicDeleted:
-            self.table.make_durable()
+        return self._mark(url, 2 * number - 1)
+
+    def revive(self, url: str, number: int) -> bool:
+        """Record that the topic is back after its deletion `number`, by a claim; 0 is none. Returns and
+        raises as `delete`.
+        """
+        if self.snapshot.deletions >= 2 * number:
             return False
-        finally:
-            self._notify()
-        return True
+        return self._mark(url, 2 * number)
+
+    def _mark(self, url: str, mark: int) -> bool:
+        """Commit a claim that sets `lakelog.deleted` to `mark`, unless it is as far: who slept since an
+        older deletion cannot end a log that goes on.
+        """
+        with self._committing:
+            with suppress(TopicDeleted):
+                self.table.refresh(wait=True)
+            due = self.snapshot.deletions < mark
+            if due:
+                self._step_down()
+                txns = (Txn(TXN_LEADER_BROKER, 0), Txn(TXN_DELETED, mark))
+                claim = partial(self._built_claim, url, txns)
+                due = None is not self.table.transact(
+                    lambda snapshot: claim(snapshot) if snapshot.deletions < mark else None, ended=True
+                )
+        self.table.make_durable()
+        self._notify()
+        return due
 
     def _claim(self, url: str, txns: tuple[Txn, ...]) -> Commit:
         """Commit a claim, with `txns`. It ends every leadership, also that of this process."""
-
-        def build(snapshot: Snapshot) -> Commit:
-            epoch = snapshot.leader_epoch + 1
-            info = commit_info(self.clock, "CLAIM", leader_epoch=epoch, leader_url=url)
-            return Commit(info, txns=(Txn(TXN_LEADER, epoch), *txns))
-
         self._step_down()
         self.table.refresh(wait=True)
-        claimed = self.table.transact(build)
+        claimed = self.table.transact(partial(self._built_claim, url, txns))
         assert claimed is not None
         return claimed
+
+    def _built_claim(self, url: str, txns: tuple[Txn, ...], snapshot: Snapshot) -> Commit:
+        epoch = snapshot.leader_epoch + 1
+        info = commit_info(self.clock, "CLAIM", leader_epoch=epoch, leader_url=url)
+        return Commit(info, txns=(Txn(TXN_LEADER, epoch), *txns))
 
     def resign(self) -> None:
         """Stop leading: appends that are sequenced and not committed are void."""
@@ -381,8 +401,16 @@ class Partition(PartitionReader):
         def due(snapshot: Snapshot) -> Due | None:
             return None if before <= snapshot.log_start else below(snapshot, before)
 
-        remove_first(self.table, "DELETE RECORDS", due)
+        remove_first(self.table, DELETE_RECORDS, due)
         return self.log_start
+
+    def restore(self, past: Past) -> int:
+        """Let the log begin where it did in `past` (`look_back`); returns the log start. Raises as the
+        function `restore`.
+        """
+        start = restore(self.table, past)
+        self._notify()
+        return start
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set table properties, which Delta tools see; no commit if they are set already."""

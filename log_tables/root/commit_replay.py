@@ -24,6 +24,7 @@ from log_tables.layout import (
 )
 from log_tables.limits import KEPT_PRODUCER_ID_MIN, SEQUENCE_MODULUS
 from log_tables.table.commit import (
+    RESTORE,
     VACUUM,
     Add,
     Commit,
@@ -77,6 +78,7 @@ _TXNS_OF = {
     "COMPACT": {TXN_CLEANED},
     "DELETE RECORDS": {TXN_LOG_START},
     "TIER": {TXN_HIGH_WATERMARK, TXN_TIERED},
+    RESTORE: {TXN_LOG_START},
     VACUUM: set[str](),
 }
 """The txns that each operation sets, besides those of producers."""
@@ -89,6 +91,7 @@ _CHANGES = {
     "COMPACT": True,
     "DELETE RECORDS": True,
     "TIER": True,
+    RESTORE: False,
 }
 """The `dataChange` of the files of each operation."""
 
@@ -343,7 +346,7 @@ def _txns(before: Snapshot, commit: Commit) -> Iterator[str]:
         producer = producer_of_txn(txn.app_id)
         if producer is None and txn.app_id not in _NAMED:
             yield f"it sets {txn.app_id}, which lakelog does not have"
-        if txn.version < 0 or (txn.app_id == TXN_DELETED and txn.version != 1):
+        if txn.version < (txn.app_id == TXN_DELETED):
             yield f"it sets {txn.app_id} to {txn.version}"
         kept = producer is None or producer[0] >= KEPT_PRODUCER_ID_MIN
         known = None if producer is None else before.producer(producer[0])

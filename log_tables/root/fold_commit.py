@@ -6,7 +6,7 @@ import msgspec
 
 from log_tables.layout import PARTITION, TXN_DELETED
 from log_tables.root.commit_replay import check_claims, check_info, check_remove
-from log_tables.table.commit import VACUUM, Add, Commit
+from log_tables.table.commit import RESTORE, VACUUM, Add, Commit
 from log_tables.table.snapshot import segment_of
 from log_tables.topic_table.topic_snapshot import (
     TopicSnapshot,
@@ -17,11 +17,12 @@ from log_tables.topic_table.topic_snapshot import (
 )
 from log_tables.topic_table.topic_table import REFOLD
 
-_FOLDS = ("OPTIMIZE", "DELETE", "WRITE")
+_FOLDS = ("OPTIMIZE", "DELETE", "WRITE", RESTORE)
 _CHANGES = {
     "OPTIMIZE": False,
     "DELETE": True,
     "WRITE": True,
+    RESTORE: False,
     REFOLD: True,
     "CREATE TABLE": True,
     "ADD COLUMNS": True,
@@ -40,7 +41,7 @@ def check_commit(before: TopicSnapshot, commit: Commit) -> Iterator[str]:
         return
     if changes - {_CHANGES[name]}:
         yield f"{name} has files with dataChange {', '.join(map(str, changes))}"
-    if (name == "WRITE" and commit.removes) or (name == "ADD COLUMNS" and changes):
+    if (name in ("WRITE", RESTORE) and commit.removes) or (name == "ADD COLUMNS" and changes):
         yield f"{name} removes files, or has some"
     if (commit.metadata is not None) != (name in ("ADD COLUMNS", REFOLD)):
         yield f"{name} {'has' if commit.metadata is not None else 'lacks'} metaData"

@@ -73,7 +73,7 @@ def check(store: Store, deep: bool = False) -> Report:
     topics = _live(history)
     report.root_problems += history.problems
     places = {
-        partition_directory(topic_directory(topic.name, topic.incarnation), partition): (topic, partition)
+        partition_directory(topic.directory, partition): (topic, partition)
         for topic in topics
         for partition in range(topic.partitions)
     }
@@ -94,7 +94,7 @@ def check(store: Store, deep: bool = False) -> Report:
         if not is_internal(topic.name):
             report.root_problems += _check_folds(store, remote, topic, history, named)
     for topic in history.latest.values():
-        report.root_problems += _check_deleted(store, topic)
+        report.root_problems += _check_deleted(store, topic, history)
     _check_groups(store, groups, history, ends, producers, report)
     _check_credentials(store, report)
     report.root_problems += schema_problems(store)
@@ -139,10 +139,7 @@ def check_topic(store: Store, name: str, partition: int | None = None, deep: boo
         )
     remote = _remote_store(store, named, report)
     numbers = range(topic.partitions) if partition is None else (partition,)
-    places = {
-        partition_directory(topic_directory(topic.name, topic.incarnation), number): (topic, number)
-        for number in numbers
-    }
+    places = {partition_directory(topic.directory, number): (topic, number) for number in numbers}
     report.schemas = _schemas(store, history, places)
     for directory in places:
         here = checked(store, directory, report)
@@ -162,7 +159,7 @@ def _schemas(
         topic = history.latest.get(name)
         if topic is None or not topic.live:
             raise UnknownTopic(f"there is no topic {name!r}, of which other topics have their schemas")
-        directory = partition_directory(topic_directory(name, topic.incarnation), 0)
+        directory = partition_directory(topic.directory, 0)
         partition = PartitionReader(store, directory, SystemClock())
         return lambda act: act(partition)
 
@@ -229,7 +226,7 @@ def _check_folds(
 
 def _folds(store: Store, remote: Store | None, topic: TopicRecord, named: Snapshot | None) -> Iterator[str]:
     """The problems of the tables over a topic, in the root and in the remote one."""
-    directory = topic_directory(topic.name, topic.incarnation)
+    directory = topic.directory
     for problem in check_fold(store, directory, topic.partitions):
         yield f"the table over {directory}: {problem}"
     if remote is not None and named is not None:
@@ -292,7 +289,7 @@ def _ends_now(store: Store, groups: GroupHistory) -> dict[tuple[str, str, int], 
         topic, place = groups.topics.latest.get(key.topic), (key.topic, value.topic_id, key.partition)
         if topic is None or topic.topic_id != value.topic_id or place in ends:
             continue
-        directory = partition_directory(topic_directory(topic.name, topic.incarnation), key.partition)
+        directory = partition_directory(topic.directory, key.partition)
         found = replay(store, directory, deep=False)
         if found is not None:
             ends[place] = found.snapshot.high_watermark
@@ -305,7 +302,12 @@ def _check_topic(
     """A table has the columns of its topic, and is not deleted, as its topic is not; its properties are those
     of the topic's settings, now or before: a change may have died between the two. Events are what they say.
     """
-    if here.deleted:
+    if here.deleted and here.deletions < 2 * topic.revived:
+        yield (
+            "its topic was brought back, and its log has not gone on; repeat `lakelog topic undelete "
+            f"{topic.name}`"
+        )
+    elif here.deleted:
         yield (
             "it says that its topic was deleted, and the metadata log says that it exists; restore both from "
             "the same time"
@@ -329,20 +331,21 @@ def _readable(store: Store, directory: str, snapshot: Snapshot) -> Iterator[Reco
         yield from records(store, directory, snapshot)
 
 
-def _check_deleted(store: Store, topic: TopicRecord) -> Iterator[str]:
+def _check_deleted(store: Store, topic: TopicRecord, history: TopicHistory) -> Iterator[str]:
     """A deletion by the metadata log has ended the topic's logs, or was a moment ago, by the clock of a
-    gateway that may be ahead.
+    gateway that may be ahead. Its tables may be those of another topic, as which it came back.
     """
+    moved = any(topic.directory in other.homes.values() for other in history.latest.values())
     deleted_ms = topic.deleted.get(topic.incarnation)
-    if topic.live or (deleted_ms is not None and abs(store.now_ms() - deleted_ms) < DELETION_MAX_MS):
+    if topic.live or moved or (deleted_ms is not None and abs(store.now_ms() - deleted_ms) < DELETION_MAX_MS):
         return
     for number in range(topic.partitions):
-        directory = partition_directory(topic_directory(topic.name, topic.incarnation), number)
+        directory = partition_directory(topic.directory, number)
         try:
             found = replay(store, directory, deep=False)
         except LakelogError:
             continue  # a damaged log cannot be ended
-        if found is not None and not found.snapshot.deleted:
+        if found is not None and found.snapshot.deletions < 2 * topic.revived + 1:
             yield (
                 f"topic {topic.name} is deleted by the metadata log, and {directory} has not ended; if "
                 "nobody deleted it, restore the metadata log from a backup before a gateway runs, which ends "

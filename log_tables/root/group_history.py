@@ -30,7 +30,9 @@ from log_tables.cluster.group_log import (
     UndoValue,
     Value,
     decode,
+    deleted_name,
     ids_group,
+    is_deleted_name,
     is_hidden,
 )
 from log_tables.key_hash import MURMUR3, partition_for_key
@@ -225,6 +227,11 @@ class GroupHistory:
             yield f"commits offset {value.offset} of {at} for group {group}, at {value.committed_ms}"
         if value.leader_epoch < -1:
             yield f"commits {at} for group {group} with the leader epoch {value.leader_epoch}"
+        if is_deleted_name(key.topic):
+            ids = set[str]().union(*self.topics.ids.values())
+            if key.topic != deleted_name(value.topic_id) or (self.topics.whole and value.topic_id not in ids):
+                yield f"keeps {at} for group {group} with the id {value.topic_id[:40]!r}, which no topic had"
+            return
         yield from self._of_topic(key.topic, value.topic_id, group)
         known = self.topics.latest.get(key.topic)
         if known is None:

@@ -11,6 +11,7 @@ from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_log import (
     BrokerLeft,
     BrokerRecord,
+    DeletedTopic,
     MirroredFrom,
     MirrorRecord,
     MirrorRemoved,
@@ -89,9 +90,7 @@ class TopicHistory:
             yield f"gives topic {name} the id {topic.topic_id[:40]!r}, not 32 hexadecimal digits"
         if topic.mirrored is not None:
             yield from self._mirrored(name, topic.mirrored)
-        owner = self._owners.setdefault(topic.topic_id, name)
-        if owner != name:
-            yield f"gives topic {name} the id of topic {owner}"
+        yield from self._owned(topic)
         if not 1 <= topic.partitions <= PARTITIONS_MAX:
             yield f"gives topic {name} {counted(topic.partitions, 'partition')}"
         times = topic.deleted.values()
@@ -99,11 +98,49 @@ class TopicHistory:
             yield f"says of topic {name} that incarnations {topic.deleted} were deleted"
         if topic.live and topic.incarnation in topic.deleted:
             yield f"says that topic {name} lives, and that it was deleted"
+        yield from self._kept(topic)
         before = self.latest.get(name)
         if before is not None:
             yield from _step(before, topic)
         elif not topic.live and self.whole:
             yield f"says that topic {name} is deleted, and no record says that it was created"
+
+    def _kept(self, topic: TopicRecord) -> Iterator[str]:
+        """Only deleted incarnations are kept, and as what they were."""
+        name = topic.name
+        if not topic.kept.keys() <= topic.deleted.keys():
+            yield f"keeps incarnations {[*topic.kept]} of topic {name}, and {[*topic.deleted]} were deleted"
+        if topic.revived < 0 or max([0, *topic.homes]) > topic.incarnation:
+            yield f"says that topic {name} came back {topic.revived} times, to {topic.homes}"
+        before = self.latest.get(name)
+        for number, kept in topic.kept.items():
+            was = None if before is None else before.kept.get(number)
+            if was is None and before is not None and before.live and before.incarnation == number:
+                was = _kept_of(before, kept)
+            if (was is None and self.whole) or was not in (None, kept):
+                yield f"keeps incarnation {number} of topic {name} as another than it was"
+            if not _is_id(kept.topic_id) or min(kept.revived, kept.records, kept.bytes) < 0:
+                yield f"keeps incarnation {number} of topic {name} with the id {kept.topic_id[:40]!r}"
+
+    def _owned(self, topic: TopicRecord) -> Iterator[str]:
+        """An id is that of one topic, also when it comes back under another name."""
+        name = topic.name
+        owner = self._owners.setdefault(topic.topic_id, name)
+        if owner != name and self._was_kept(owner, topic):
+            self._owners[topic.topic_id] = name
+        elif owner != name and (topic.live or topic.topic_id not in self.ids.get(name, ())):
+            yield f"gives topic {name} the id of topic {owner}"
+
+    def _was_kept(self, name: str, topic: TopicRecord) -> bool:
+        """Whether `topic` is the deleted topic `name`, which came back as that."""
+        before = self.latest.get(name)
+        if before is None:
+            return not self.whole
+        home = topic.homes.get(topic.incarnation)
+        return any(
+            kept.topic_id == topic.topic_id and before.directory_of(number) == home
+            for number, kept in before.kept.items()
+        )
 
     def _mirrored(self, name: str, mirrored: MirroredFrom) -> Iterator[str]:
         """A copy has the name of its source, and a mirror that makes it."""
@@ -177,10 +214,27 @@ def _step(before: TopicRecord, topic: TopicRecord) -> Iterator[str]:
         yield f"gives topic {name} another source than it had"
     if topic.partitions < before.partitions:
         yield f"gives topic {name} {counted(topic.partitions, 'partition')}, and it had {before.partitions}"
-    if topic.live and not before.live:
-        yield f"says that topic {name} lives, which was deleted before"
     if before.live and not topic.live and topic.incarnation not in topic.deleted:
         yield f"says that topic {name} is deleted, and not when"
+    yield from _lives(before, topic)
+
+
+def _lives(before: TopicRecord, topic: TopicRecord) -> Iterator[str]:
+    """A deleted topic lives again only if it was kept, and that is counted."""
+    name, kept = topic.name, before.kept.get(topic.incarnation)
+    if topic.live and not before.live:
+        if kept is None or topic.revived != kept.revived + 1:
+            yield f"says that topic {name} lives, which was deleted before"
+        elif _kept_of(topic, kept) != replace(kept, revived=topic.revived):
+            yield f"brings topic {name} back as another than it was"
+    elif topic.revived != before.revived:
+        yield f"says that topic {name} came back {topic.revived} times, and it was {before.revived}"
+
+
+def _kept_of(live: TopicRecord, kept: DeletedTopic) -> DeletedTopic:
+    """`live` as its deletion keeps it, with the sizes of `kept`."""
+    configs, columns, revived = live.configs, live.columns, live.revived
+    return DeletedTopic(live.topic_id, live.partitions, configs, columns, revived, kept.records, kept.bytes)
 
 
 def _is_same_source(before: MirroredFrom | None, now: MirroredFrom) -> bool:

@@ -30,6 +30,13 @@ ENGINE = f"lakelog/{VERSION}"
 VACUUM = "VACUUM"
 """The one operation of ours without actions: its commit only makes older ones that are in flight lose."""
 
+DELETE_RECORDS = "DELETE RECORDS"
+"""The operation of a commit that moves the log start up: of DeleteRecords, and of retention."""
+
+RESTORE = "RESTORE"
+"""The operation of a commit that brings back what was deleted. No reader of changes has it twice: it says
+`dataChange: false`."""
+
 _PUT_RETRIES = Backoff(PUT_RETRY_PAUSE_S, max_s=PUT_RETRY_LIMIT_S)
 
 

@@ -83,7 +83,7 @@ class State(Protocol):
 
     @property
     def deleted(self) -> bool:
-        """Whether the topic was deleted: then nothing is committed here any more."""
+        """Whether the topic was deleted: then nothing is committed here until it is brought back."""
         ...
 
     def holds(self, path: str) -> bool:
@@ -214,15 +214,17 @@ class DeltaLog(ABC, Generic[S]):
         self,
         build: Callable[[S], Commit | None],
         put: PutIfAbsent | None = None,
+        ended: bool = False,
     ) -> Commit | None:
         """Commit what `build` makes of the newest snapshot; repeated with the next one when another was
         first.
 
-        `put` puts the commit instead of the store's `put_if_absent`. The snapshot that `build` gets is
-        durable. It returns None, or raises, to give up without harm. A commit that waits for a busy leader
-        is offered to it (`_waiting`). Returns the commit that was made: the last one that was built, or an
-        earlier one that the leader has put. Raises OutcomeUnknown, ForeignCommit, TopicDeleted;
-        StoreUnavailable, or CorruptLog when the commit would break an invariant: then nothing is written.
+        `put` puts the commit instead of the store's `put_if_absent`; with `ended` also after the topic was
+        deleted. The snapshot that `build` gets is durable. It returns None, or raises, to give up without
+        harm. A commit that waits for a busy leader is offered to it (`_waiting`). Returns the commit that was
+        made: the last one that was built, or an earlier one that the leader has put. Raises OutcomeUnknown,
+        ForeignCommit, TopicDeleted; StoreUnavailable, or CorruptLog when the commit would break an invariant:
+        then nothing is written.
         """
         with self._lock, self._commit_in_flight(), self._waiting() as lost:
             checked: Commit | None = None
@@ -233,7 +235,7 @@ class DeltaLog(ABC, Generic[S]):
                     return ours
                 checked = None if moved else checked
                 self.make_durable()
-                commit = build(self._live())
+                commit = build(self._snapshot if ended else self._live())
                 if commit is None:
                     return None
                 self._batch_in_flight = commit.info.batchId

@@ -10,7 +10,8 @@ from contextlib import nullcontext
 from log_tables.counts import counted
 from log_tables.errors import begun
 from log_tables.layout import TXN_LOG_START
-from log_tables.limits import REWRITTEN_FILES_MAX
+from log_tables.limits import REWRITTEN_FILES_MAX, TIMESTAMP_MIN_US
+from log_tables.record import timestamp_text
 from log_tables.table.commit import Commit, Txn
 from log_tables.table.delta_log import commit_info
 from log_tables.table.snapshot import Segment, Snapshot
@@ -77,3 +78,23 @@ def below(snapshot: Snapshot, offset: int) -> Due:
     """
     gone = snapshot.segments[: bisect_left(snapshot.segments, offset, key=lambda item: item.last_offset)]
     return gone, Txn(TXN_LOG_START, max(snapshot.log_start, min(offset, snapshot.high_watermark)))
+
+
+def too_old(segments: Sequence[Segment], retention_ms: int | None, now_ms: int) -> int:
+    """How many of the first `segments` have no record younger than `retention_ms`; None keeps all."""
+    if retention_ms is None:
+        return 0
+    oldest = timestamp_text(max(TIMESTAMP_MIN_US, (now_ms - retention_ms) * 1_000))
+    return next((at for at, item in enumerate(segments) if item.max_timestamp >= oldest), len(segments))
+
+
+def too_many(segments: Sequence[Segment], retention_bytes: int | None) -> int:
+    """How many of the first `segments` are beyond `retention_bytes`; None keeps all."""
+    if retention_bytes is None:
+        return 0
+    rest = sum(segment.size for segment in segments)
+    for at, segment in enumerate(segments):
+        rest -= segment.size
+        if rest < retention_bytes:
+            return at
+    return len(segments)

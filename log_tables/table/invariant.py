@@ -10,9 +10,9 @@ from enum import Enum
 
 from log_tables.columns.declaration import declaration_of_schema
 from log_tables.errors import CorruptLog, ForeignCommit
-from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, TXN_MIRRORED
+from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, TXN_LOG_START, TXN_MIRRORED
 from log_tables.record import delta_schema
-from log_tables.table.commit import VACUUM, Add, Commit, Remove, Txn
+from log_tables.table.commit import RESTORE, VACUUM, Add, Commit, Remove, Txn
 from log_tables.table.snapshot import Segment, Snapshot, column_runs, segment_of
 
 Violation = str | None
@@ -27,6 +27,7 @@ class CommitKind(Enum):
     MIRROR = "mirror"
     CLAIM = "claim"
     TIER = "tier"
+    RESTORE = "restore"
     MAINTENANCE = "maintenance"
 
 
@@ -95,6 +96,19 @@ def tiers_follow_the_high_watermark(before: Snapshot, commit: Commit) -> Violati
     return None
 
 
+def restores_bring_back_what_was(before: Snapshot, commit: Commit, after: Snapshot) -> Violation:
+    """A restore adds segments below the log start, which moves back to them: it leaves no gap."""
+    start = _txn(commit, TXN_LOG_START)
+    if commit.removes or start is None or not 0 <= start < before.log_start:
+        return f"a restore moves the log start from {before.log_start} to {start}"
+    for segment in map(segment_of, commit.adds):
+        if not (segment.base_offset < before.log_start and start <= segment.last_offset):
+            return f"a restore adds {segment.path}, which is not below the log start {before.log_start}"
+    if after.whole_from < before.log_start:
+        return next(gaps(after, after.whole_from, before.log_start), None)
+    return None
+
+
 def high_watermark_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
     if after.high_watermark < before.high_watermark:
         return f"the high watermark moved back from {before.high_watermark} to {after.high_watermark}"
@@ -139,10 +153,14 @@ def leader_epoch_never_moves_back(before: Snapshot, after: Snapshot) -> Violatio
     return None
 
 
-def nothing_follows_a_deletion(before: Snapshot, _: Snapshot) -> Violation:
-    """The claim of a deletion is the last commit of ours in the log."""
-    if before.deleted:
-        return "the topic was deleted before, and nothing is committed after that"
+def nothing_follows_a_deletion(before: Snapshot, after: Snapshot) -> Violation:
+    """After the claim of a deletion comes none of ours but one that brings the topic back, or deletes it once
+    more.
+    """
+    if before.deleted and after.deletions == before.deletions:
+        return "the topic was deleted before, and nothing is committed after that until it is brought back"
+    if after.deletions < before.deletions:
+        return f"the number of deletions moved back from {before.deletions} to {after.deletions}"
     return None
 
 
@@ -285,6 +303,10 @@ def broken_step(before: Snapshot, commit: Commit, after: Snapshot | None = None)
         return first_broken((appends_are_contiguous(before, commit, after), *steps, _tail_is_monotone(after)))
     if kind is CommitKind.CLAIM:
         return first_broken(steps)
+    if kind is CommitKind.RESTORE:
+        steps = (check(before, after) for check in _STEPS if check is not log_start_never_moves_back)
+        states = (check(after) for check in _STATES)
+        return first_broken((restores_bring_back_what_was(before, commit, after), *steps, *states))
     if kind is CommitKind.MIRROR:
         order = (segments_are_ordered(after), _tail_is_monotone(after))
         return first_broken((mirrors_follow_the_high_watermark(before, commit), *steps, *order))
@@ -312,7 +334,7 @@ def kind_of(before: Snapshot, commit: Commit) -> CommitKind:
         return CommitKind.MIRROR
     if _txn(commit, TXN_HIGH_WATERMARK) is not None:
         return CommitKind.APPEND if before.cluster is None else CommitKind.TIER
-    return CommitKind.MAINTENANCE
+    return CommitKind.RESTORE if commit.info.operation == RESTORE else CommitKind.MAINTENANCE
 
 
 def followed(table: str, before: Snapshot, commit: Commit) -> tuple[Snapshot, CommitKind]:

@@ -36,7 +36,7 @@ from log_tables.layout import (
 )
 from log_tables.record import timestamp_us
 from log_tables.table.checkpoint import Checkpoint
-from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove
+from log_tables.table.commit import RESTORE, Add, Commit, Metadata, Protocol, Remove
 from log_tables.table.tombstones import Tombstones
 from log_tables.table.txns import ProducerState, Txns
 
@@ -304,9 +304,14 @@ class Snapshot:
         return self._own(TXN_TIERED)
 
     @property
+    def deletions(self) -> int:
+        """2n - 1 when the topic was deleted n times, and 2n when it was brought back after that."""
+        return self._own(TXN_DELETED)
+
+    @property
     def deleted(self) -> bool:
-        """Whether the topic was deleted: then nothing is committed here any more."""
-        return self.txns.named(TXN_DELETED) is not None
+        """Whether the topic was deleted: then nothing is committed here until it is brought back."""
+        return self.deletions % 2 == 1
 
     @property
     def cluster(self) -> str | None:
@@ -370,6 +375,8 @@ class Snapshot:
             segments = tuple(s for s in segments if s.path not in gone)
         if commit.adds:
             segments = _insert(segments, [segment_of(add) for add in commit.adds])
+            if commit.info.operation == RESTORE:
+                tombstones = tombstones.without(add.path for add in commit.adds)
         protocol, metadata = commit.protocol or self.protocol, commit.metadata or self.metadata
         return Snapshot(self.version + 1, protocol, metadata, segments, txns, tombstones)
 

@@ -68,6 +68,13 @@ class Tombstones(Mapping[str, Remove]):
             parts = [pa.concat_arrays(parts)]
         return self.of_rows(*parts, *added._parts)
 
+    def without(self, paths: Iterable[str]) -> "Tombstones":
+        """These but those of `paths`, whose files are part of the table again."""
+        if not self._parts:
+            return self
+        back = pa.array([*paths], pa.string())
+        return self.of_rows(*(_without(part, back) for part in self._parts))
+
     def pruned(self, now_ms: int) -> "Tombstones":
         """These without the old ones."""
         if not self._parts:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from log_tables.errors import AlreadyExists, CorruptLog, InvalidArgument, ObjectMissing
+from log_tables.errors import AlreadyExists, Conflict, CorruptLog, InvalidArgument, ObjectMissing
 from log_tables.layout import (
     PROPERTY_FILE_RETENTION,
     is_ledger,
@@ -23,6 +23,7 @@ from log_tables.layout import (
     vacuum_directory,
 )
 from log_tables.limits import (
+    CONFIRMATION_MAX_AGE_S,
     FILE_RETENTION_MS,
     LEDGER_NAMES_MAX,
     REPLACED_FILE_RETENTION_MS,
@@ -36,6 +37,9 @@ from log_tables.table.table import Table
 
 _UNIT_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
 _INTERVAL = re.compile(rf"(?:interval\s+)?(\d+)\s+({'|'.join(_UNIT_MS)})s?", re.IGNORECASE)
+SPARED_MS = 2 * CONFIRMATION_MAX_AGE_S * 1000
+"""A file that is due earlier is not brought back."""
+
 _names_decoder = msgspec.json.Decoder(list[str])
 
 
@@ -182,6 +186,29 @@ def _delete_due(table: Table, found: _Found, most: int, held: Callable[[], Colle
     for path in found.due_ledgers:
         table.store.delete(path)
     return deleted
+
+
+def spare(table: Table, names: Collection[str]) -> None:
+    """Take the marks from the files `names`, which become part of the table again; others that were marked
+    with them are marked anew.
+
+    Raises Conflict for a file that a vacuum may delete within the hour: nobody commits what he looked at
+    longer than half an hour ago.
+    """
+    now_ms, kept_ms = table.store.now_ms(), retention_ms(table.snapshot)
+    for item in [*table.store.list(f"{vacuum_directory(table.directory)}/")] if names else ():
+        if not is_ledger(item.path):
+            continue
+        with suppress(ObjectMissing):
+            marked = {*_names(table.store, item.path)} & {*names}
+            stay_ms = REPLACED_FILE_RETENTION_MS if is_ledger(item.path, replaced=True) else kept_ms
+            if marked and item.modified_ms + stay_ms < now_ms + SPARED_MS:
+                raise Conflict(
+                    f"the file {table.directory}/{min(marked)} is about to be deleted, as its records were "
+                    "deleted a day ago; choose a later state"
+                )
+            if marked:
+                table.store.delete(item.path)
 
 
 def outrun_sleepers(table: Table) -> None:

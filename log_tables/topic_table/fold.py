@@ -1,8 +1,8 @@
 """The commits that bring a topic's table to the newest snapshots of its partitions: a pure function of both.
 
 Delta's streaming source skips a whole commit that removes records. So a commit is of one kind: it adds new
-records, writes old ones into other files, or takes records out or changes their columns. A path is never
-added and removed at once.
+records, writes old ones into other files, takes records out or changes their columns, or brings some back. A
+path is never added and removed at once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from enum import Enum
 from heapq import merge
 
 from log_tables.layout import segment_base_offset
-from log_tables.table.commit import Commit, CommitInfo, Txn
+from log_tables.table.commit import RESTORE, Commit, CommitInfo, Txn
 from log_tables.table.invariant import Violation, schema_only_grows
 from log_tables.table.snapshot import Segment, Snapshot, column_runs
 from log_tables.topic_table.topic_snapshot import (
@@ -32,6 +32,7 @@ class Kind(Enum):
 
     REWRITE = "OPTIMIZE"
     CHANGE = "DELETE"
+    RESTORE = RESTORE
     APPEND = "WRITE"
 
 
@@ -52,7 +53,7 @@ class Step:
 
     def commit(self, info: CommitInfo) -> Commit:
         """This step as a commit."""
-        changes = self.kind is not Kind.REWRITE
+        changes = self.kind in (Kind.CHANGE, Kind.APPEND)
         txns = [Txn(end_txn(partition), end) for partition, end in sorted(self.ends.items())]
         txns += [Txn(target_txn(partition), version) for partition, version in sorted(self.targets.items())]
         txns += [Txn(noted_txn(partition), version) for partition, version in sorted(self.noted.items())]
@@ -76,7 +77,11 @@ class _Rewrite:
 
     @property
     def kind(self) -> Kind:
-        """A rewrite takes records out, or gives them other columns: otherwise it keeps them as they are."""
+        """A rewrite takes records out, brings some back, or gives them other columns: otherwise it keeps them
+        as they are.
+        """
+        if not self.old:
+            return Kind.RESTORE
         return Kind.REWRITE if column_runs(self.old) == column_runs(self.new) else Kind.CHANGE
 
     @property
@@ -103,7 +108,7 @@ def plan(folded: TopicSnapshot, partitions: Mapping[int, Snapshot], most: int) -
             parts += _parts(partition, folded.of(partition), snapshot.segments[:cut])
         fresh += ((partition, segment) for segment in snapshot.segments[cut:])
     steps: list[Step] = []
-    for kind in (Kind.REWRITE, Kind.CHANGE):
+    for kind in (Kind.REWRITE, Kind.CHANGE, Kind.RESTORE):
         chosen = sorted((part for part in parts if part.kind is kind), key=lambda part: part.base_offset)
         steps += _replacing(kind, chosen, most)
     steps += _appending(fresh, most)
@@ -164,8 +169,8 @@ def broken_fold(before: TopicSnapshot, commit: Commit, after: TopicSnapshot) -> 
         if commit.metadata.id != before.metadata.id:
             return None  # the table is re-created
         return schema_only_grows(before.metadata.schemaString, commit.metadata.schemaString, partitioned=True)
-    if before.deleted:
-        return "the topic was deleted before, and nothing is committed after that"
+    if before.deleted and after.deletions == before.deletions:
+        return "the topic was deleted before, and nothing is committed after that until it is brought back"
     changes = {add.dataChange for add in commit.adds} | {remove.dataChange for remove in commit.removes}
     if len(changes) > 1:
         return "it both changes records and keeps them"
@@ -210,8 +215,10 @@ def _lost(before: TopicSnapshot, commit: Commit, after: TopicSnapshot) -> Violat
 
 
 def _repeated(before: TopicSnapshot, commit: Commit) -> Violation:
-    """Whether a commit that removes nothing adds what is below the end: those records were there before."""
-    for add in () if commit.removes else commit.adds:
+    """Whether a commit that removes nothing adds what is below the end: those records were there before, and
+    come back only in a commit that says it changes nothing.
+    """
+    for add in () if commit.removes or not commit.changes_data() else commit.adds:
         partition, name = partition_of(add.path)
         base_offset = segment_base_offset(name)
         if base_offset is not None and base_offset < before.end(partition):

@@ -11,7 +11,7 @@ from log_tables.columns.declaration import Declaration, declaration_of_schema
 from log_tables.errors import CorruptLog, UnsupportedTable
 from log_tables.layout import PARTITION, PROPERTY_CLUSTER, TXN_DELETED, is_data_file
 from log_tables.table.checkpoint import Checkpoint
-from log_tables.table.commit import Add, Commit, Metadata, Protocol, Remove
+from log_tables.table.commit import RESTORE, Add, Commit, Metadata, Protocol, Remove
 from log_tables.table.snapshot import Segment, Snapshot, segment_of
 from log_tables.table.tombstones import Tombstones
 from log_tables.table.txns import Txns
@@ -122,9 +122,15 @@ class TopicSnapshot:
         return declaration_of_schema(self.metadata.schemaString)
 
     @property
+    def deletions(self) -> int:
+        """As `Snapshot.deletions`."""
+        txn = self.txns.get(TXN_DELETED)
+        return 0 if txn is None else txn.version
+
+    @property
     def deleted(self) -> bool:
-        """Whether the topic was deleted: then the table is empty, and stays so."""
-        return TXN_DELETED in self.txns
+        """Whether the topic was deleted: then the table is empty until it is brought back."""
+        return self.deletions % 2 == 1
 
     @property
     def cluster(self) -> str | None:
@@ -149,6 +155,8 @@ class TopicSnapshot:
             txns = txns.after(commit.txns)
         if commit.removes:
             tombstones = tombstones.after(commit.removes)
+        if commit.info.operation == RESTORE:
+            tombstones = tombstones.without(add.path for add in commit.adds)
         if commit.removes or commit.adds:
             segments = {**segments, **_changed(segments, commit)}
         protocol, metadata = commit.protocol or self.protocol, commit.metadata or self.metadata

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from log_tables.clock import Clock
 from log_tables.columns.declaration import Declaration
-from log_tables.errors import AlreadyExists, CorruptLog
+from log_tables.errors import AlreadyExists, CorruptLog, TopicDeleted
 from log_tables.layout import (
     PARTITION,
     PROPERTY_FILE_RETENTION,
@@ -24,7 +24,17 @@ from log_tables.limits import CHECKPOINT_INTERVAL_COMMITS, FOLD_ACTIONS_MAX, TOP
 from log_tables.record import delta_schema
 from log_tables.store.store import Store
 from log_tables.table.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
-from log_tables.table.commit import VACUUM, Add, Commit, Metadata, Remove, Txn, put_commit, read_commit
+from log_tables.table.commit import (
+    RESTORE,
+    VACUUM,
+    Add,
+    Commit,
+    Metadata,
+    Remove,
+    Txn,
+    put_commit,
+    read_commit,
+)
 from log_tables.table.delta_log import DeltaLog, commit_info, new_table_id
 from log_tables.table.invariant import FOREIGN, Violation, foreign_commit, is_harmless, is_ours
 from log_tables.table.snapshot import Snapshot
@@ -138,19 +148,36 @@ class TopicTable(DeltaLog[TopicSnapshot]):
             return 0
         return int(self.transact(build) is not None)
 
-    def end(self) -> None:
-        """Remove every file from the table, for good: its topic was deleted. Raises as `fold` does."""
-        info = commit_info(self.clock, "DELETE")
+    def end(self, number: int = 1) -> None:
+        """Remove every file from the table: its topic was deleted, for the time `number`. Raises as `fold`
+        does.
+        """
+        info, mark = commit_info(self.clock, "DELETE"), 2 * number - 1
 
         def build(state: TopicSnapshot) -> Commit | None:
+            if state.deletions >= mark:
+                return None
             removes = [
                 remove_of(partition, segment, info.timestamp, data_change=True)
                 for partition, segments in sorted(state.segments.items())
                 for segment in segments
             ]
-            return Commit(info, txns=(Txn(TXN_DELETED, 1),), removes=tuple(removes))
+            return Commit(info, txns=(Txn(TXN_DELETED, mark),), removes=tuple(removes))
 
-        self.transact(build)
+        self.transact(build, ended=True)
+
+    def revive(self, number: int) -> bool:
+        """Let the table go on, whose topic is back after its deletion `number`: folds then fill it. Returns
+        False when it did before. Raises as `fold` does.
+        """
+        info, mark = commit_info(self.clock, RESTORE), 2 * number
+
+        def build(state: TopicSnapshot) -> Commit | None:
+            return Commit(info, txns=(Txn(TXN_DELETED, mark),)) if state.deletions < mark else None
+
+        with suppress(TopicDeleted):
+            self.refresh(wait=True)
+        return self.transact(build, ended=True) is not None
 
     def checkpoint_is_due(self) -> bool:
         """Whether a checkpoint is worth its cost, which grows with the files that it names."""

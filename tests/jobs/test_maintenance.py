@@ -235,7 +235,7 @@ def test_topics_are_deleted_after_the_plan(root: Root, job: Job, then: str) -> N
     def delete() -> None:
         other = root.opened()
         for name in NAMES:
-            alter_topic(other, name, {"file.delete.delay.ms": "0"})
+            alter_topic(other, name, {"file.delete.delay.ms": "0", "topic.delete.delay.ms": "0"})
             delete_topic(other, name)
             if then == "swept":
                 root.clock.advance(LOG_RETENTION_MS)

@@ -98,6 +98,7 @@ a number that it may have
 a record has all that holds: a later one says it again
     metadata | topic altered | | missing
     metadata | copy, copy stopped, mirror, mirror paused | | missing
+    metadata | topic back | | missing
 a setting like any other; its tables show some, which a check of the root compares
     metadata | topic, topic deleted | configs.retention.ms | forged, missing
     metadata | topic, topic deleted | configs.value.columns | missing, out of range
@@ -116,7 +117,7 @@ a time that it may have
     groups | OffsetValue, Retry | committed_ms | forged
     groups | UndoValue | acts.at_ms | forged
 a time: when files of a deleted topic may go
-    metadata | topic deleted | deleted.N | forged
+    metadata | topic deleted, topic kept | deleted.N | forged
 a topic may grow, and the tables are gone
     metadata | copy promoted | partitions | forged
     metadata | topic deleted | partitions | forged
@@ -137,8 +138,11 @@ it is its default
     groups | GroupValue | idle_ms | missing
     groups | MemberValue | epoch | missing
     groups | OffsetValue | committed_ms, leader_epoch, member, metadata | missing
-    metadata | copy, copy promoted, copy stopped | columns | missing
-    metadata | copy, copy promoted, copy stopped, topic, topic altered | live | missing
+    metadata | copy, copy promoted, copy stopped, topic back, topic kept, topic to keep | columns | missing
+    metadata | copy, copy promoted, copy stopped, topic, topic altered | live, revived | missing
+    metadata | topic deleted, topic kept | revived | missing
+    metadata | topic back | live | missing
+    metadata | topic to keep | live, revived | missing
     metadata | copy | mirrored.stopped | missing
     metadata | gateway, gateway that leads | leaving, rack | missing
     metadata | mirror | paused | missing
@@ -186,7 +190,7 @@ the newest record of a key counts
     groups | ClassicValue, GroupValue, MemberValue, OffsetValue, Retry | | doubled
     metadata | acl, copy, copy promoted, copy stopped, gateway, gateway that leads | | doubled
     metadata | mirror, mirror paused, quota, security, super user, topic | | doubled
-    metadata | topic altered, topic deleted | | doubled
+    metadata | topic altered, topic back, topic deleted, topic kept, topic to keep | | doubled
 the tables of the topic say it: a check of the root names it
     metadata | topic deleted | | missing
 the source of a copy may have no id

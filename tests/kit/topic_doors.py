@@ -208,8 +208,8 @@ class Doors:
         yield self._run("topic", "alter", "cli-t", "--unset", "no.such")
         yield self._run("topic", "alter", "absent", "--partitions", "3")
         yield self._run("topic", "alter", "cli-t", "--partitions", "3")
-        yield self._run("topic", "delete", "cli-t")
-        yield self._run("topic", "delete", "cli-t")
+        yield self._run("topic", "delete", "--yes", "cli-t")
+        yield self._run("topic", "delete", "--yes", "cli-t")
 
     # How each door is asked.
 

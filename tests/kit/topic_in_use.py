@@ -25,6 +25,7 @@ Places = set[tuple[int, int]]
 """Records, by (partition, offset)."""
 
 _CONFIGS = {
+    "topic.delete.delay.ms": "0",
     "merge.min.age.ms": "0",
     "min.cleanable.dirty.ratio": "0",
     "delete.retention.ms": "0",

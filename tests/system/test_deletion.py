@@ -153,7 +153,7 @@ def test_a_partition_that_came_with_the_new_topic_is_looked_for(cluster: Cluster
 
 
 def test_a_table_that_was_swept_is_no_damage(cluster: Cluster, clock: ManualClock) -> None:
-    create_topic(cluster, "t", 2, {"file.delete.delay.ms": "0"})
+    create_topic(cluster, "t", 2, {"file.delete.delay.ms": "0", "topic.delete.delay.ms": "0"})
     stale = another(cluster)
     append(cluster.claim(cluster.topic("t"), 0), b"old")
     assert stale.with_current_topic("t", looked) == [b"old"]
@@ -173,7 +173,7 @@ def test_a_table_that_was_swept_is_no_damage(cluster: Cluster, clock: ManualCloc
 
 
 def test_a_segment_that_was_swept_is_no_damage(cluster: Cluster) -> None:
-    create_topic(cluster, "t", 1, {"file.delete.delay.ms": "0"})
+    create_topic(cluster, "t", 1, {"file.delete.delay.ms": "0", "topic.delete.delay.ms": "0"})
     stale = another(cluster)
     append(cluster.claim(cluster.topic("t"), 0), b"old")
 

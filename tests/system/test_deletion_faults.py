@@ -57,7 +57,7 @@ def test_a_deletion_that_was_left_is_finished_by_who_deletes_again(cluster: Clus
 def test_a_deletion_that_was_left_is_finished_by_a_sweep_before_a_file_goes(
     cluster: Cluster, clock: ManualClock
 ) -> None:
-    topic = create_topic(cluster, "t", 2)
+    topic = create_topic(cluster, "t", 2, {"topic.delete.delay.ms": "0"})
     append(cluster.claim(topic, 1), b"old")
     killed_in_deletion(cluster, 1)
     assert sweep(cluster) == []
@@ -69,7 +69,7 @@ def test_a_deletion_that_was_left_is_finished_by_a_sweep_before_a_file_goes(
 def test_a_log_that_was_ended_late_stays_for_an_hour_by_the_clock_of_the_store(
     cluster: Cluster, clock: ManualClock
 ) -> None:
-    topic = create_topic(cluster, "t")
+    topic = create_topic(cluster, "t", 1, {"topic.delete.delay.ms": "0"})
     killed_in_deletion(cluster, 0)
     clock.advance(LOG_RETENTION_MS + topic.config.file_delete_delay_ms)
     assert sweep(cluster) == []

@@ -64,7 +64,9 @@ class Setup:
 
     async def known(self, partitions: int = 1) -> None:
         """The topic `t`, whose segments go as soon as it does; the gateway knows it."""
-        create_topic(self.elsewhere, "t", partitions, {"file.delete.delay.ms": "0"})
+        create_topic(
+            self.elsewhere, "t", partitions, {"file.delete.delay.ms": "0", "topic.delete.delay.ms": "0"}
+        )
         await asyncio.to_thread(self.gateway.cluster.refresh, True)
 
     async def produce(self, *values: int, **query: str) -> httpx.Response:

@@ -162,7 +162,10 @@ COMMANDS: dict[str, tuple[Rights, Do]] = {
     "topic list": (rights(), lakelog("topic", "list")),
     "topic describe": (rights("T:DESCRIBE"), lakelog("topic", "describe", NAME)),
     "topic create": (rights("T:CREATE"), before(drop_topic, lakelog("topic", "create", f"{NAME}-made"))),
-    "topic delete": (rights("T:DELETE"), before(make_topic, lakelog("topic", "delete", f"{NAME}-made"))),
+    "topic delete": (
+        rights("T:DELETE"),
+        before(make_topic, lakelog("topic", "delete", "--yes", f"{NAME}-made")),
+    ),
     "topic alter": (
         rights("T:ALTER_CONFIGS", "T:DESCRIBE"),
         lakelog("topic", "alter", NAME, "--config", "retention.ms=-1"),

@@ -66,7 +66,7 @@ def a_topic_that_is_written_to(world: World) -> tuple[Step, Step]:
 def with_a_record(world: World) -> Cluster:
     """The cluster with a topic `t` of one record, which is there unless the topic is deleted."""
     cluster = cluster_of(world)
-    append(cluster.claim(create_topic(cluster, "t"), 0), b"x")
+    append(cluster.claim(create_topic(cluster, "t", 1, {"topic.delete.delay.ms": "0"}), 0), b"x")
 
     def still_there(left: Left) -> None:
         topic = left.cluster.cached_topic("t")

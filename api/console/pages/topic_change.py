@@ -152,7 +152,9 @@ async def delete(request: Request, asked: Asked, topic: str) -> Response:
     named = ", ".join(groups[:GROUPS_NAMED])
     if len(groups) > GROUPS_NAMED:
         named += f" and {len(groups) - GROUPS_NAMED} more"
-    files_s = head.description.config.file_delete_delay_ms / 1000
+    config = head.description.config
+    kept_s, files_s = config.deleted_kept_ms / 1000, config.file_delete_delay_ms / 1000
+    back = f"for {duration(kept_s)}, with all of this" if kept_s else "no"
     refused = lacking(asked, Operation.DELETE, topic)
     try:
         head.description.check_own()
@@ -165,14 +167,16 @@ async def delete(request: Request, asked: Asked, topic: str) -> Response:
         body=None,
         facts=[
             ChangedValue("Records", number(head.state.records), "none"),
-            ChangedValue("Bytes", size(head.state.size_bytes), f"none, after {duration(files_s)}"),
+            ChangedValue("Bytes", size(head.state.size_bytes), f"none, after {duration(kept_s or files_s)}"),
             ChangedValue("Partitions", number(head.state.partition_count), "none"),
             ChangedValue("Groups whose offsets here end", named or "none", "none"),
+            ChangedValue("It can be brought back", "–", back),
         ],
-        following="/console/topics",
+        following="/console/deleted-topics" if kept_s else "/console/topics",
         back=f"{head.path}/partitions",
         button=f"Delete {topic}",
-        danger="The topic and its records are gone at once, for all who read them.",
+        danger="The topic and its records are gone at once, for all who read them."
+        + ("" if kept_s else " They cannot be brought back."),
         refused=refused,
     )
     return planned(request, asked, change)

@@ -18,7 +18,7 @@ from coordinator.groups.classic.events import (
     PendOffsets,
 )
 from coordinator.groups.state.acts import Done, with_act
-from coordinator.groups.state.group import Group, newest_commit_ms
+from coordinator.groups.state.group import Group, held_place, newest_commit_ms
 from coordinator.groups.state.group_records import group_record
 from coordinator.groups.state.member import Member
 from coordinator.groups.state.migration import downgraded
@@ -148,20 +148,26 @@ def _ended(group: Group, event: EndPending) -> tuple[Group, Records]:
     commits = event.committed and pending.number == event.number
     end = event.start + OFFSETS_AT_ONCE if commits else event.start
     made, forgotten = dict[TopicPartition, OffsetValue](), set[TopicPartition]()
+    kept = dict[TopicPartition, OffsetValue]()
     for topic, partition, value in pending.offsets[event.start : end]:
         at, known = TopicPartition(topic, partition), group.topics.get(topic)
+        committed = msgspec.structs.replace(value, committed_ms=event.at_ms)
         if known is None or known.topic_id != value.topic_id or partition >= known.partitions:
+            place = held_place(value.topic_id, partition)
+            if value.topic_id in group.held and not _is_older(value, group.kept.get(place)):
+                kept[place] = committed
             continue
         if _is_older(value, group.offsets.get(at)):
             continue
         if value.offset < 0:
             forgotten.add(at)
         else:
-            made[at] = msgspec.structs.replace(value, committed_ms=event.at_ms)
+            made[at] = committed
     after, records = _without_offsets(group, forgotten)
-    records = [*records, *((OffsetKey(group.id, *at), value) for at, value in made.items())]
+    records += [(OffsetKey(group.id, *at), value) for at, value in (made | kept).items()]
     newest = event.at_ms if made else after.committed_ms
-    after = replace(after, offsets={**after.offsets, **made}, committed_ms=newest)
+    offsets = {**after.offsets, **made}
+    after = replace(after, offsets=offsets, kept={**after.kept, **kept}, committed_ms=newest)
     if commits and end < len(pending.offsets):
         return after, records
     left = {name: value for name, value in group.unstable.items() if name != event.id}

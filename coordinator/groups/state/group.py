@@ -12,7 +12,7 @@ from coordinator.groups.events import TopicState
 from coordinator.groups.state.member import NOTHING, GroupMember, Member, Partitions
 from coordinator.groups.state.transaction_state import TransactionState
 from coordinator.groups.topic_filter import Follower, Matches, TopicFilter, resolved
-from log_tables.cluster.group_log import Act, OffsetValue, PendingValue, is_hidden
+from log_tables.cluster.group_log import Act, OffsetValue, PendingValue, deleted_name, is_hidden
 from log_tables.cluster.topic import check_public
 from log_tables.errors import (
     FencedInstanceId,
@@ -57,6 +57,9 @@ class Group:
     `unstable` are offsets that wait for the end of a transaction of a Kafka client, by transactional id.
     `acts` are those of operators on its offsets that can be undone, the newest first: it may have some when
     it does not exist any longer.
+
+    `kept` are the offsets in deleted topics that may come back, whose ids are `held`. They are the group's
+    again as soon as a topic has that id, and nobody sees them before; their topic is `held_place`.
     """
 
     id: str
@@ -80,6 +83,8 @@ class Group:
     matches: Matches = field(default_factory=dict, compare=False)  # it follows from the topics and the ACLs
     unstable: Mapping[str, PendingValue] = field(default_factory=dict)
     acts: tuple[Act, ...] = ()
+    kept: Mapping[TopicPartition, OffsetValue] = field(default_factory=dict)
+    held: frozenset[str] = field(default=frozenset(), compare=False)  # it follows from the metadata log
 
     def member(self, member_id: str) -> Member:
         """Raises UnknownMember."""
@@ -409,6 +414,11 @@ class Group:
                 f"topic {at.topic} has no partition {at.partition}; it has 0 to {topic.partitions - 1}"
             )
         return topic
+
+
+def held_place(topic_id: str, partition: int) -> TopicPartition:
+    """Where the offset of a deleted topic is kept: at the name of no topic."""
+    return TopicPartition(deleted_name(topic_id), partition)
 
 
 def newest_commit_ms(offsets: Mapping[TopicPartition, OffsetValue]) -> int:

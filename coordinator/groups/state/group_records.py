@@ -34,6 +34,7 @@ from log_tables.cluster.group_log import (
     UndoKey,
     UndoValue,
     Value,
+    is_deleted_name,
 )
 from log_tables.topic_partition import TopicPartition
 
@@ -120,6 +121,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
     generations: dict[str, GroupValue] = {}
     members: defaultdict[str, dict[str, Member]] = defaultdict(dict)
     offsets: defaultdict[str, dict[TopicPartition, OffsetValue]] = defaultdict(dict)
+    kept: defaultdict[str, dict[TopicPartition, OffsetValue]] = defaultdict(dict)
     topics: defaultdict[str, dict[str, TopicState]] = defaultdict(dict)
     classic: dict[str, ClassicGroup] = {}
     counts: dict[str, TransactionsValue] = {}
@@ -139,7 +141,8 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             case ClassicKey(group), ClassicValue():
                 classic[group] = remembered(value, now_ms)
             case OffsetKey(group, topic, partition), OffsetValue():
-                offsets[group][TopicPartition(topic, partition)] = value
+                places = kept if is_deleted_name(topic) else offsets
+                places[group][TopicPartition(topic, partition)] = value
             case TransactionsKey(group), TransactionsValue():
                 counts[group] = value
             case IntentKey(group, number), Intent():
@@ -149,7 +152,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             case _:
                 raise AssertionError(f"{key} has the value {value}")
     groups = generations.keys() | members.keys() | offsets.keys() | counts.keys() | classic.keys()
-    groups |= configs.keys() | unstable.keys() | acts.keys()
+    groups |= configs.keys() | unstable.keys() | acts.keys() | kept.keys()
     return {
         group: Group(
             group,
@@ -165,6 +168,7 @@ def restore(records: Iterable[tuple[Key, Value | None]], now_ms: float) -> dict[
             configs=configs.get(group, {}),
             unstable=unstable.get(group, {}),
             acts=acts.get(group, ()),
+            kept=kept[group],
         )
         for group in sorted(groups)
     }

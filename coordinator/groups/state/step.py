@@ -41,7 +41,7 @@ from coordinator.groups.state import transaction_state
 from coordinator.groups.state.acts import Done, with_act, without_acts
 from coordinator.groups.state.assignment import STRATEGIES
 from coordinator.groups.state.consumer_step import heard_of_client
-from coordinator.groups.state.group import Group, newest_commit_ms
+from coordinator.groups.state.group import Group, held_place, newest_commit_ms
 from coordinator.groups.state.group_records import group_record, member_record
 from coordinator.groups.state.member import NOTHING, Member
 from coordinator.groups.state.migration import downgraded, upgraded
@@ -56,6 +56,7 @@ from log_tables.cluster.group_log import (
     Key,
     MemberKey,
     OffsetKey,
+    OffsetValue,
     PendingKey,
     Records,
     SettingsKey,
@@ -230,7 +231,7 @@ def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Record
     if group.transactions.pending:
         raise Retriable(f"transactions of the group {group.id!r} are being applied; repeat the request")
     keys: list[Key] = [MemberKey(group.id, name) for name in group.members]
-    keys += [OffsetKey(group.id, *at) for at in group.offsets]
+    keys += [OffsetKey(group.id, *at) for at in (*group.offsets, *group.kept)]
     kept, noted = group, Records()
     if event.at_ms:
         kept, noted = with_act(group, Done.DELETE, event.at_ms, event.context, group.offsets)
@@ -239,6 +240,7 @@ def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Record
         group.id,
         topics=group.topics,
         readable=group.readable,
+        held=group.held,
         configs=group.configs,
         default_interval_ms=group.default_interval_ms,
         acts=kept.acts,
@@ -251,7 +253,8 @@ def _deleted(group: Group, event: Delete, _now_ms: float) -> tuple[Group, Record
 
 def _topics_changed(group: Group, event: TopicsChanged, now_ms: float) -> tuple[Group, Records]:
     before = group
-    group = replace(group, topics=event.topics, readable=event.readable).following(event.matches)
+    group = replace(group, topics=event.topics, readable=event.readable, held=event.held)
+    group = group.following(event.matches)
     others = _differing(before.topics, group.topics)
     group, losers, records = _without(group, before, others)
     group, placed = place_in_new(group, before, others, event.at_ms)
@@ -299,10 +302,7 @@ def _without(group: Group, before: Group, others: Set[str]) -> tuple[Group, list
         for at in group.offsets
         if (at.topic in others or at.topic not in before.topics) and group.committed(at) is None
     }
-    records: Records = [(OffsetKey(group.id, *at), None) for at in group.offsets if at in dead]
-    if dead:
-        alive = {at: committed for at, committed in group.offsets.items() if at not in dead}
-        group = replace(group, offsets=alive, committed_ms=newest_commit_ms(alive))
+    group, records = _with_moved(group, dead) if dead or group.kept else (group, [])
     if others.isdisjoint(before.topics):
         return group, [], records
     losers, members = [], dict(group.members)
@@ -313,6 +313,29 @@ def _without(group: Group, before: Group, others: Set[str]) -> tuple[Group, list
         elif changed.positions != member.positions:
             records.append(member_record(group, changed))
     return replace(group, members=members), losers, records
+
+
+def _with_moved(group: Group, dead: Set[TopicPartition]) -> tuple[Group, Records]:
+    """`group` with the offsets in deleted topics where they belong now. The `dead` ones are in topics that
+    were just deleted: they are kept while these may come back. Those that were kept are the group's again
+    where the topic is back, under whichever name, and end with its files.
+    """
+    offsets = {at: value for at, value in group.offsets.items() if at not in dead}
+    moving = {at: value for at, value in group.offsets.items() if at in dead} | dict(group.kept)
+    names = {topic.topic_id: name for name, topic in group.topics.items()}
+    kept, records = dict[TopicPartition, OffsetValue](), Records()
+    for at, value in moving.items():
+        name, place = names.get(value.topic_id), held_place(value.topic_id, at.partition)
+        into = kept if value.topic_id in group.held else None
+        if name is not None and at.partition < group.topics[name].partitions:
+            into, place = offsets, TopicPartition(name, at.partition)
+        if into is not None:
+            into[place] = value
+        if into is None or place != at:
+            records.append((OffsetKey(group.id, *at), None))
+        if into is not None and place != at:
+            records.append((OffsetKey(group.id, *place), value))
+    return replace(group, offsets=offsets, kept=kept, committed_ms=newest_commit_ms(offsets)), records
 
 
 def _ticked(group: Group, event: Tick, now_ms: float) -> tuple[Group, Records]:

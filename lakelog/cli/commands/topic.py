@@ -1,9 +1,12 @@
-"""`lakelog topic`: create, list, describe, alter, history, revert, infer, check-columns, delete."""
+"""`lakelog topic`: create, list, describe, alter, history, revert, infer, check-columns, delete, undelete,
+purge, restore.
+"""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +18,7 @@ from lakelog.cli.common import (
     Json,
     Url,
     Wait,
+    confirm,
     connect,
     console,
     pairs,
@@ -24,7 +28,7 @@ from lakelog.cli.common import (
 from lakelog.cli.history import DryRun, ToTime, ToVersion, print_history, print_revert, time_of
 from log_tables.counts import counted
 from log_tables.errors import InvalidArgument, NotFound
-from log_tables.units import explained
+from log_tables.units import MILLISECONDS, explained, with_unit
 
 if TYPE_CHECKING:
     from lakelog.client.calls import TopicSchema
@@ -62,15 +66,53 @@ def create(
 
 
 @app.command("list")
-def list_topics(url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
+def list_topics(
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="List the deleted topics that can be brought back.")
+    ] = False,
+    url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
     """List the names of all topics."""
     with connect(url, wait) as client:
+        if deleted:
+            _list_deleted(client.deleted_topics(), json)
+            return
         names = client.topics()
     if json:
         print_json(names)
     else:
         for name in names:
             console().print(name)
+
+
+def _list_deleted(found: Sequence[Mapping[str, Any]], json: bool) -> None:
+    if json:
+        print_json(found)
+        return
+    if not found:
+        console().print("no deleted topic can be brought back")
+        return
+    rows = [
+        (
+            each["topic"],
+            each["id"],
+            each["partitions"],
+            each["records"],
+            each["bytes"],
+            _time(each["deleted_ms"]),
+            _time(each["until_ms"]),
+        )
+        for each in found
+    ]
+    print_table(("topic", "id", "partitions", "records", "bytes", "deleted (UTC)", "its files go"), rows)
+
+
+def _time(ms: int) -> str:
+    return (
+        datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
+    )
 
 
 @app.command()
@@ -317,15 +359,143 @@ def _print_without_column(found: "TopicSchema") -> None:
 
 
 @app.command()
-def delete(names: Names, url: Url = GATEWAY, wait: Wait = WAIT_S, json: Json = False) -> None:
-    """Delete topics and, after file.delete.delay.ms, their files."""
+def delete(
+    names: Names,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them without asking.")] = False,
+    url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
+    """Delete topics, which `topic undelete` brings back as long as topic.delete.delay.ms says."""
     with connect(url, wait) as client:
+        if not yes:
+            for name in names:
+                _print_doomed(client.deletion(name))
+            confirm(f"Delete {', '.join(names)}?", f"lakelog topic delete --yes {' '.join(names)}")
         for name in names:
             client.delete_topic(name)
             if json:
                 print_json({"deleted": name})
             else:
                 console().print(f"deleted topic {name}")
+
+
+def _print_doomed(found: Mapping[str, Any]) -> None:
+    name, groups, kept_ms = found["topic"], found["groups"], found["kept_ms"]
+    parts = f"{counted(found['partitions'], 'partition')}, {counted(found['records'], 'record')}"
+    named = f", offsets of {counted(len(groups), 'group')} ({', '.join(groups[:10])})" if groups else ""
+    back = (
+        f"can be brought back for {with_unit(str(kept_ms), MILLISECONDS) or f'{kept_ms} ms'}"
+        if kept_ms
+        else "CANNOT be brought back"
+    )
+    shown = f"topic {name}: {parts}, {found['bytes']:,} bytes{named}; it {back}"
+    print(shown, file=sys.stderr)
+
+
+TopicId = Annotated[
+    str | None, typer.Option("--id", metavar="ID", help="Which one, if several of the name were deleted.")
+]
+
+
+@app.command()
+def undelete(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic_id: TopicId = None,
+    new_name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Its name from now on, if its own is taken.")
+    ] = None,
+    url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
+    """Bring a deleted topic back, with its records, settings, id, and the offsets of groups."""
+    with connect(url, wait) as client:
+        found = client.undelete_topic(name, topic_id=topic_id, new_name=new_name)
+    if json:
+        print_json(found)
+        return
+    console().print(f"topic {found['topic']} is back, with {counted(found['partitions'], 'partition')}")
+    if found["topic"] != name:
+        console().print(
+            f"ACLs are about names: those of {name} are not about {found['topic']}; see `lakelog acl list`",
+            soft_wrap=True,
+        )
+
+
+@app.command()
+def purge(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic_id: TopicId = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove its files without asking.")] = False,
+    url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
+    """Free the space of a deleted topic at once: it cannot be brought back any more."""
+    with connect(url, wait) as client:
+        if not yes:
+            found = [each for each in client.deleted_topics() if each["topic"] == name]
+            found = [each for each in found if topic_id in (None, each["id"])][-1:]
+            for each in found:
+                held = f"{counted(each['records'], 'record')}, {each['bytes']:,} bytes"
+                print(f"deleted topic {name}, id {each['id']}: {held}", file=sys.stderr)
+            chosen = "" if topic_id is None else f" --id {topic_id}"
+            confirm(f"Remove {name} for good?", f"lakelog topic purge --yes {name}{chosen}")
+        gone = client.purge_topic(name, topic_id=topic_id)
+    if json:
+        print_json(gone)
+    else:
+        console().print(f"freed {gone['bytes']:,} bytes of the deleted topic {name}")
+
+
+@app.command()
+def restore(
+    name: Name,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="As of this time, ISO 8601 (UTC).")
+    ] = None,
+    to_version: Annotated[
+        int | None,
+        typer.Option("--to-version", metavar="V", help="As of this version of a partition's table.", min=0),
+    ] = None,
+    partition: Annotated[int | None, typer.Option(help="Only this partition.", min=0)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would come back.")] = False,
+    url: Url = GATEWAY,
+    wait: Wait = WAIT_S,
+    json: Json = False,
+) -> None:
+    """Bring back records that DeleteRecords or retention has deleted, as long as their files are there."""
+    with connect(url, wait) as client:
+        found = client.restore_topic(
+            name, version=to_version, time=to_time, partition=partition, dry_run=dry_run
+        )
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each["partition"],
+            each["log_start_before"],
+            each["log_start"],
+            each["records"],
+            each["bytes"],
+            each["oldest_version"],
+            _time(each["oldest_ms"]),
+        )
+        for each in found
+    ]
+    told = "would begin" if dry_run else "begins"
+    columns = (
+        "partition",
+        "log start was",
+        f"log {told} at",
+        "records",
+        "bytes",
+        "oldest version",
+        "of (UTC)",
+    )
+    print_table(columns, rows)
 
 
 def _print_columns(found: str, columns: list[str], new: int) -> None:

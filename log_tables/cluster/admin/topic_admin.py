@@ -1,13 +1,12 @@
 """Administration of the topics of a root: they are created, altered, grown and deleted here.
 
 The record of a topic in the metadata log is the commit point of its creation and of its deletion; tables are
-written before the one and removed after the other. `sweep` removes the files that a crash in between leaves.
-After its record, a deletion ends the log of each partition: a process that still uses the deleted topic
-reads that in its table, and asks for the current one (`Cluster.with_current_topic`). A deletion is answered,
-and the topic can be re-created, once all its tables have ended.
+written before the one and removed long after the other (`undelete`). `sweep` removes the files that a crash
+in between leaves. After its record, a deletion ends the log of each partition: a process that still uses the
+deleted topic reads that in its table, and asks for the current one (`Cluster.with_current_topic`). A deletion
+is answered, and the topic can be re-created, once all its tables have ended.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,7 +19,7 @@ from log_tables.cluster.admin.remote_admin import check_remote_root, check_untie
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.metadata_history import differences
-from log_tables.cluster.metadata_log import MirroredFrom, TopicRecord
+from log_tables.cluster.metadata_log import DeletedTopic, MirroredFrom, TopicRecord
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.cluster.topic_settings import KAFKA_SETTINGS, SETTINGS
@@ -30,17 +29,17 @@ from log_tables.errors import (
     AlreadyExists,
     Damaged,
     InvalidArgument,
+    LakelogError,
     TopicDeleted,
     TopicExists,
     UnknownTopic,
     begun,
 )
-from log_tables.layout import TOPICS, partition_directory, topic_directory
-from log_tables.limits import PARTITIONS_MAX, TABLES_AT_ONCE
+from log_tables.layout import TOPICS, incarnation_of, partition_directory, topic_directory
+from log_tables.limits import DELETED_KEPT_MAX, PARTITIONS_MAX, TABLES_AT_ONCE
+from log_tables.table.snapshot import Snapshot
 from log_tables.table.table import create_table
 from log_tables.topic_table.topic_table import create_topic_table
-
-_INCARNATION = re.compile(r"(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?")
 
 
 def create_topic(
@@ -59,7 +58,7 @@ def create_topic(
     Raises InvalidTopicName, InvalidConfig, InvalidArgument, TopicExists, StoreUnavailable.
     """
     config = check_creation(cluster, name, partitions, configs or {}, internal=internal, settings=settings)
-    before = _last_incarnation(cluster, name)
+    before = last_life(cluster, name)
     end_deleted(cluster, name)  # the last one; if another was created since, `record` refuses
     started = cluster.clock.boottime()
     incarnation = _make_directory(cluster, name, config)
@@ -73,13 +72,13 @@ def create_topic(
     def record(known: TopicRecord | None) -> TopicRecord:
         check_recent(cluster.clock, started, f"the creation of topic {name!r}")  # its files may be another's
         _check_absent(cluster, name)
-        if _last_incarnation(cluster, name) != before:
+        if last_life(cluster, name) != before:
             raise TopicExists(f"topic {name!r} was created and deleted at the same time; create it again")
-        deleted = {} if known is None else known.deleted
-        overrides, columns = dict(config.overrides), config.columns.text
-        return TopicRecord(
-            name, topic_id, incarnation, partitions, overrides, True, deleted, columns, mirrored
-        )
+        made = TopicRecord(name, topic_id, incarnation, partitions, dict(config.overrides))
+        made = replace(made, columns=config.columns.text, mirrored=mirrored)
+        if known is None:
+            return made
+        return replace(made, deleted=known.deleted, kept=known.kept, homes=known.homes)
 
     try:
         cluster.metadata_log.change_topic(name, record, started)
@@ -246,8 +245,8 @@ def check_growth(name: str, partitions: int, count: int) -> None:
 
 
 def delete_topic(cluster: Cluster, name: str, topic_id: str | None = None) -> None:
-    """Delete a topic for good, with a `topic_id` only the one that has it; `sweep` removes its files later.
-    Raises UnknownTopic, MirroredTopic.
+    """Delete a topic, with a `topic_id` only the one that has it; `sweep` removes its files later, and until
+    then an undelete brings it back. Raises UnknownTopic, MirroredTopic.
 
     On return every process finds it deleted. A deletion that another process left unfinished is finished,
     and counts as this one. Damaged partitions, which take no appends, are skipped.
@@ -271,14 +270,38 @@ def _record_deletion(cluster: Cluster, name: str, topic_id: str | None) -> Topic
     if topic_id not in (None, topic.topic_id):
         raise UnknownTopic(f"topic {name!r} has another id; it was deleted and re-created")
     topic.check_own()
+    records, size = held(topic)
 
     def record(known: TopicRecord | None) -> TopicRecord:
         live = _same(topic, known)
         deleted = {**live.deleted, live.incarnation: cluster.clock.now_ms()}
-        return replace(live, live=False, deleted=deleted)
+        kept = dict(live.kept)
+        if TopicConfig(live.configs).topic_delete_delay_ms > 0:
+            kept[live.incarnation] = DeletedTopic(
+                live.topic_id, live.partitions, live.configs, live.columns, live.revived, records, size
+            )
+        newest = sorted(kept)[-DELETED_KEPT_MAX:]
+        return replace(live, live=False, deleted=deleted, kept={each: kept[each] for each in newest})
 
     cluster.metadata_log.change_topic(name, record)
     return topic
+
+
+def held(topic: Topic) -> tuple[int, int]:
+    """The records and the bytes of a topic here, as far as its partitions can be read."""
+    segments = [segment for snapshot in _snapshots(topic) for segment in snapshot.segments]
+    return sum(segment.records for segment in segments), sum(segment.size for segment in segments)
+
+
+def _snapshots(topic: Topic) -> list[Snapshot]:
+    def newest(partition: int) -> Snapshot | None:
+        with suppress(LakelogError):  # what one holds that cannot be read is not known
+            return topic.partition(partition).refresh()
+        return None
+
+    with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="look") as pool:
+        found = pool.map(newest, range(topic.partition_count))
+        return [snapshot for snapshot in found if snapshot is not None]
 
 
 def end_deleted(cluster: Cluster, name: str) -> bool:
@@ -295,31 +318,36 @@ def end_deleted(cluster: Cluster, name: str) -> bool:
 
 def _end(cluster: Cluster, topic: Topic) -> bool:
     """End the logs of the deleted `topic`; returns whether one had not ended."""
-    if cluster.ended.get(topic.name) == topic.incarnation:
+    number = topic.revived + 1
+    if cluster.ended.get(topic.topic_id, 0) >= number:
         return False
     with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="end") as pool:
-        ended = [*pool.map(partial(_end_partition, cluster, topic), range(topic.partition_count))]
-    _end_table(topic)
-    cluster.ended[topic.name] = topic.incarnation
+        end = partial(_end_partition, cluster, topic, number)
+        ended = [*pool.map(end, range(topic.partition_count))]
+    _end_table(topic, number)
+    cluster.ended[topic.topic_id] = number
     return any(ended)
 
 
-def _end_partition(cluster: Cluster, topic: Topic, partition: int) -> bool:
+def _end_partition(cluster: Cluster, topic: Topic, number: int, partition: int) -> bool:
     try:
-        return topic.partition(partition).delete(cluster.url)
+        return topic.partition(partition).delete(cluster.url, number)
     except (Damaged, TopicDeleted):
         return False  # it can have no leader, or its files are gone
 
 
-def _end_table(topic: Topic) -> None:
+def _end_table(topic: Topic, number: int) -> None:
     """Empty the table over the deleted `topic`, once its partitions have ended."""
     with suppress(Damaged, TopicDeleted):  # nobody folds a damaged one, and the sweep takes it
-        topic.table().end()
+        topic.table().end(number)
 
 
-def _last_incarnation(cluster: Cluster, name: str) -> int:
+def last_life(cluster: Cluster, name: str) -> tuple[int, int, bool]:
+    """The newest incarnation of a name, how often it came back, and whether it lives. Another one begins only
+    when this one has ended, so a change in between may not be overlooked.
+    """
     known = cluster.metadata_log.topic(name)
-    return 0 if known is None else known.incarnation
+    return (0, 0, False) if known is None else (known.incarnation, known.revived, known.live)
 
 
 def _check_absent(cluster: Cluster, name: str) -> None:
@@ -334,7 +362,7 @@ def _make_directory(cluster: Cluster, name: str, config: TopicConfig) -> int:
     The process that puts the first table owns the directory: of two that create one topic at once, the
     loser must be able to remove its own directory without touching the other's.
     """
-    number = _free_incarnation(cluster, name)
+    number = free_incarnation(cluster, name)
     while True:
         table = partition_directory(topic_directory(name, number), 0)
         try:
@@ -344,7 +372,7 @@ def _make_directory(cluster: Cluster, name: str, config: TopicConfig) -> int:
             number += 1
 
 
-def _free_incarnation(cluster: Cluster, name: str) -> int:
+def free_incarnation(cluster: Cluster, name: str) -> int:
     """The first number that neither the metadata log nor the store has. How many other topics there are costs
     nothing: mirrors create thousands.
     """
@@ -355,11 +383,10 @@ def _free_incarnation(cluster: Cluster, name: str) -> int:
     return number
 
 
-def topic_directories(cluster: Cluster) -> list[tuple[str, int]]:
-    """(topic name, incarnation) of every directory under `topics/`."""
-    names = (directory.rstrip("/").rsplit("/", 1)[-1] for directory in cluster.store.list_dirs(f"{TOPICS}/"))
-    matches = (match for match in map(_INCARNATION.fullmatch, names) if match)
-    return [(match["name"], int(match["number"] or 1)) for match in matches]
+def topic_directories(cluster: Cluster) -> list[str]:
+    """Every directory under `topics/` that has the name of a topic's."""
+    found = (directory.rstrip("/") for directory in cluster.store.list_dirs(f"{TOPICS}/"))
+    return [directory for directory in found if incarnation_of(directory) is not None]
 
 
 def _create_tables(cluster: Cluster, directory: str, partitions: range, config: TopicConfig) -> None:

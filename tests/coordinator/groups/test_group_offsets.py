@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from coordinator.groups.events import (
     Assign,
     Commit,
+    Delete,
     Join,
     Leave,
     LogEnd,
@@ -17,6 +18,8 @@ from coordinator.groups.events import (
     TopicState,
     Unsubscribe,
 )
+from coordinator.groups.state.group_records import restore
+from coordinator.groups.state.step import step
 from log_tables.cluster.group_log import (
     MemberConfig,
     MemberValue,
@@ -189,3 +192,33 @@ def test_of_what_nobody_has_noted_its_own_partitions_begin_at_their_ends() -> No
     driven.happen(TopicsChanged({"t": TopicState("id-new", 2)}))
     assert driven.member("a").positions == {T0: 0, T1: 0}
     assert driven.group.offsets == {}
+
+
+def test_offsets_come_back_with_a_deleted_topic_under_whichever_name() -> None:
+    """Also those that a re-created topic of its name has got meanwhile stay its own."""
+    driven = Driven()
+    driven.happen(Reset({T0: OffsetAndMetadata(5), T1: OffsetAndMetadata(6)}, 9))
+    driven.happen(TopicsChanged({}, held=frozenset({"id-t"})))
+    assert driven.group.offsets == {}
+    again = driven.restored({})
+    assert (again.group.offsets, again.group.kept) == ({}, {}), "its files are gone"
+    new = {"t": TopicState("id-new", 2)}
+    driven.happen(TopicsChanged(new, held=frozenset({"id-t"})))
+    driven.happen(Reset({T0: OffsetAndMetadata(1)}, 9))
+    found = restore(driven.records, 0)["g"]
+    both = TopicsChanged({**new, "other": TopicState("id-t", 2)})
+    for group in (step(found, both, 0)[0], step(driven.group, both, 0)[0]):
+        assert {(*place, value.offset) for place, value in group.offsets.items()} == {
+            ("t", 0, 1),
+            ("other", 0, 5),
+            ("other", 1, 6),
+        }
+        assert group.kept == {}
+
+
+def test_a_deleted_group_comes_not_back_with_a_topic() -> None:
+    driven = Driven()
+    driven.happen(Reset({T0: OffsetAndMetadata(5)}, 9))
+    driven.happen(TopicsChanged({}, held=frozenset({"id-t"})), Delete())
+    assert not driven.group.kept
+    assert dict(driven.records)[OffsetKey("g", "~id-t", 0)] is None

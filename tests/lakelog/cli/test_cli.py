@@ -16,7 +16,7 @@ from tests.kit.support import free_port
     ("arguments", "exit_code", "says"),
     [
         (("topic", "describe", "nowhere"), USAGE, "'nowhere'"),
-        (("topic", "delete", "nowhere"), USAGE, "'nowhere'"),
+        (("topic", "delete", "--yes", "nowhere"), USAGE, "'nowhere'"),
         (("topic", "create", "a/b"), USAGE, "'a/b'"),
         (("topic", "create", "T"), USAGE, "exists already"),
         (("topic", "create", "new", "--config", "colour=red"), USAGE, "'colour'"),

@@ -31,7 +31,7 @@ def test_what_changes_it_is_refused(run: Run, cluster: Cluster, topic: str, tmp_
         ("topic", "alter", topic, "--config", "retention.ms=1"),
         ("topic", "alter", topic, "--partitions", "3"),
         ("topic", "infer", topic, "--yes"),
-        ("topic", "delete", topic),
+        ("topic", "delete", "--yes", topic),
     ):
         done = run(*words)
         assert done.exit_code == USAGE, words

@@ -63,7 +63,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_help_ends_with_examples() -> None:
     assert lakelog("topic", "delete", "-h").stdout.endswith(
-        "\n  Examples:\n    lakelog topic delete orders\n"
+        "\n  Examples:\n    lakelog topic delete orders\n    lakelog topic delete --yes orders prices\n"
     )
     assert "Examples:\n    lakelog fsck" in lakelog("fsck", "-h").stdout
 

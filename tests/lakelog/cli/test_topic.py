@@ -22,7 +22,7 @@ def test_a_topic_lives_from_creation_to_deletion(run: Run) -> None:
     assert "All settings have their defaults; --all shows them." in lines(
         run("topic", "describe", "cli-life")
     )
-    assert lines(run("topic", "delete", "cli-life")) == ["deleted topic cli-life"]
+    assert lines(run("topic", "delete", "--yes", "cli-life")) == ["deleted topic cli-life"]
     assert "cli-life" not in lines(run("topic", "list"))
 
 
@@ -38,7 +38,7 @@ def test_topics_are_created_described_and_deleted_together(run: Run) -> None:
     assert [each["topic"] for each in found] == list(names)
     half = run("topic", "create", "cli-three", "cli-one")
     assert (half.exit_code, half.stdout) == (USAGE, "created topic cli-three with 1 partition\n")
-    deleted = lines(run("topic", "delete", *names, "cli-three"))
+    deleted = lines(run("topic", "delete", "--yes", *names, "cli-three"))
     assert deleted == [f"deleted topic {name}" for name in (*names, "cli-three")]
 
 
@@ -51,7 +51,7 @@ def test_topic_commands_speak_json(run: Run) -> None:
     altered = printed(run("topic", "alter", "cli-json", "--config", "compression.type=snappy", "--json"))
     assert altered["configs"]["compression.type"] == "snappy"
     assert altered["changed"] == {"compression.type": {"from": "zstd", "to": "snappy"}}
-    assert printed(run("topic", "delete", "cli-json", "--json")) == {"deleted": "cli-json"}
+    assert printed(run("topic", "delete", "--yes", "cli-json", "--json")) == {"deleted": "cli-json"}
 
 
 def test_settings_take_units_and_are_shown_with_them(run: Run) -> None:
@@ -75,7 +75,7 @@ def test_settings_take_units_and_are_shown_with_them(run: Run) -> None:
 
 def test_what_may_be_meant_is_named(run: Run) -> None:
     run("topic", "create", "cli-flights")
-    wrong(run("topic", "delete", "cli-flihgts"), USAGE, "'cli-flihgts'; did you mean cli-flights?")
+    wrong(run("topic", "delete", "--yes", "cli-flihgts"), USAGE, "'cli-flihgts'; did you mean cli-flights?")
     wrong(run("topic", "describe", "zzz"), USAGE, "there is no topic 'zzz'; `lakelog topic list` lists them")
     setting = run("topic", "alter", "cli-flights", "--config", "retention=1")
     wrong(setting, USAGE, "no topic setting 'retention'; did you mean retention.ms?")
@@ -98,3 +98,35 @@ def test_settings_go_back_to_a_version_of_their_history(run: Run) -> None:
     assert lines(run(*back))[-1] == "nothing differs from that version"
     wrong(run("topic", "revert", "cli-back"), USAGE, "use one of them")
     wrong(run("topic", "revert", "cli-back", "--to-time", "2001-01-01"), USAGE, "does not reach back")
+
+
+def test_a_deleted_topic_is_listed_and_brought_back_or_purged(run: Run) -> None:
+    run("topic", "create", "cli-undo", "--partitions", "2")
+    refused = run("topic", "delete", "cli-undo")
+    assert (refused.exit_code, refused.stdout) == (USAGE, "")
+    assert "nothing was deleted: there is nobody to ask" in refused.stderr
+    assert "`lakelog topic delete --yes cli-undo`" in refused.stderr
+    assert "topic cli-undo: 2 partitions, 0 records, 0 bytes; it can be brought back for 1d" in refused.stderr
+    assert "cli-undo" in lines(run("topic", "list"))
+    run("topic", "delete", "--yes", "cli-undo")
+    (found,) = [
+        each for each in printed(run("topic", "list", "--deleted", "--json")) if each["topic"] == "cli-undo"
+    ]
+    assert found["id"] in run("topic", "list", "--deleted").stdout
+    run("topic", "create", "cli-undo")
+    back = lines(run("topic", "undelete", "cli-undo", "--id", found["id"], "--as", "cli-undone"))
+    assert back[0] == "topic cli-undone is back, with 2 partitions"
+    assert "ACLs are about names" in back[1]
+    run("topic", "delete", "--yes", "cli-undone")
+    assert lines(run("topic", "purge", "--yes", "cli-undone")) == [
+        "freed 0 bytes of the deleted topic cli-undone"
+    ]
+    assert run("topic", "undelete", "cli-undone").exit_code == USAGE
+
+
+def test_deleted_records_are_restored(run: Run) -> None:
+    run("topic", "create", "cli-restore")
+    dry = printed(run("topic", "restore", "cli-restore", "--to-time", "2100-01-01", "--dry-run", "--json"))
+    assert [(each["partition"], each["log_start"], each["records"]) for each in dry] == [(0, 0, 0)]
+    assert "oldest version" in run("topic", "restore", "cli-restore", "--to-time", "2100-01-01").stdout
+    wrong(run("topic", "restore", "cli-restore"), USAGE, "a version or a time")

@@ -30,7 +30,7 @@ HOUR_MS = 60 * 60 * 1000
 def test_the_files_of_a_deleted_topic_go_after_its_delay_and_its_log_an_hour_later(
     cluster: Cluster, clock: ManualClock, store: Store
 ) -> None:
-    topic = create_topic(cluster, "t", 2, {"file.delete.delay.ms": "5000"})
+    topic = create_topic(cluster, "t", 2, {"file.delete.delay.ms": "5000", "topic.delete.delay.ms": "0"})
     append(cluster.claim(topic, 0), b"a")
     create_topic(cluster, "live")
     delete_topic(cluster, "t")
@@ -86,7 +86,7 @@ def test_what_cannot_be_removed_keeps_nothing_else(
     cluster: Cluster, clock: ManualClock, store: Store, failure: Failure, error: type[LakelogError]
 ) -> None:
     for name in "ab":
-        create_topic(cluster, name)
+        create_topic(cluster, name, 1, {"topic.delete.delay.ms": "0"})
         delete_topic(cluster, name)
     clock.advance(2 * HOUR_MS)
     at = {"delete"} if failure is unknown else {"list"}

@@ -25,7 +25,7 @@ from tests.kit.killed import killed
 from tests.kit.partitions import append_each, values
 from tests.kit.tiers import move_topic, tiered_cluster
 
-TIERED = {"remote.storage.enable": "true"}
+TIERED = {"remote.storage.enable": "true", "topic.delete.delay.ms": "0"}
 VALUES = [b"0", b"1", b"2", b"3"]
 
 
@@ -199,7 +199,7 @@ def test_a_sweep_takes_a_table_over_a_topic_to_which_another_tool_has_committed(
 ) -> None:
     """Unless it was another cluster's before that."""
     away = open_store(tmp_path / "away")
-    create_topic(cluster, "u")
+    create_topic(cluster, "u", configs={"topic.delete.delay.ms": "0"})
     create_topic_table(away, "topics/u", clock, {PROPERTY_CLUSTER: "another"})
     for topic, version in (("t", 2), ("u", 1)):
         foreign = Commit(CommitInfo(operation="WRITE", engineInfo="another tool"), (Txn("theirs", 1),))

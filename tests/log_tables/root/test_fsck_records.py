@@ -23,6 +23,7 @@ from log_tables.cluster.group_log import encode as group_record
 from log_tables.cluster.metadata_log import (
     BrokerLeft,
     BrokerRecord,
+    DeletedTopic,
     MirroredFrom,
     MirrorRecord,
     MirrorRemoved,
@@ -41,6 +42,7 @@ from tests.kit.mutations import Name, of_value
 
 ID, OTHER_ID = "1" * 32, "2" * 32
 TOPIC = TopicRecord("t", ID, 1, 2, {"retention.ms": "1000", "value.columns": "n bigint"}, columns="n bigint")
+KEPT = TopicRecord("k", "4" * 32, 1, 2, {})
 BROKER = BrokerRecord(1, "http://a", ID, 1_000, {}, False, (ID,), True, "a:9092")
 ALLOW = Acl(
     ResourceType.CLUSTER,
@@ -66,6 +68,13 @@ METADATA = {
     "topic deleted": metadata_record(
         msgspec.structs.replace(TOPIC, live=False, columns="n bigint, m string", deleted={1: 9})
     ),
+    "topic to keep": metadata_record(KEPT),
+    "topic kept": metadata_record(
+        msgspec.structs.replace(
+            KEPT, live=False, deleted={1: 9}, kept={1: DeletedTopic(KEPT.topic_id, 2, {})}
+        )
+    ),
+    "topic back": metadata_record(msgspec.structs.replace(KEPT, revived=1)),
     "gateway": metadata_record(BROKER),
     "gateway that leads": metadata_record(msgspec.structs.replace(BROKER, leads={"t": [0, 1]})),
     "gateway that left": metadata_record(BrokerLeft(1)),

@@ -250,7 +250,7 @@ def test_the_ledgers_of_a_deleted_topic_go_with_it() -> None:
     clock = ManualClock()
     store = ClockedStore(open_store("memory://"), clock)
     cluster = Cluster.open(store, clock, "http://first")
-    partition = create_topic(cluster, "t").partition(0)
+    partition = create_topic(cluster, "t", 1, {"topic.delete.delay.ms": "0"}).partition(0)
     partition.claim("http://first")
     store.put(f"{partition.directory}/{ORPHAN}", b"never committed")
     append(partition, b"0")

@@ -1,0 +1,209 @@
+"""Deleted records brought back: the log start becomes what it was, and its segments are part of the table
+again.
+
+The log of the table says which files a deletion took out and where the log began before, as far back as its
+commits are (an hour at least). The files are there until a vacuum deletes them, a day after that.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from log_tables.clock import check_recent
+from log_tables.counts import counted
+from log_tables.errors import Conflict, ObjectMissing, begun
+from log_tables.layout import (
+    TXN_LOG_START,
+    checkpoint_path,
+    checkpoint_version,
+    commit_version,
+    log_directory,
+)
+from log_tables.limits import REWRITTEN_FILES_MAX
+from log_tables.record import timestamp_text
+from log_tables.table.checkpoint import decode as decode_checkpoint
+from log_tables.table.commit import DELETE_RECORDS, RESTORE, Commit, CommitInfo, Txn, read_commit
+from log_tables.table.delta_log import commit_info
+from log_tables.table.invariant import followed, gaps
+from log_tables.table.offer import withdraw_offer
+from log_tables.table.snapshot import Segment, Snapshot, first_snapshot, from_checkpoint
+from log_tables.table.table import Table
+from log_tables.table.vacuum import spare
+
+IsBefore = Callable[[int, int], bool]
+"""Whether a commit, by its version and its time (milliseconds since 1970), is of the state that is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The table as it was: its log start, and the segments from there on that deletions have taken since, in
+    order. `reach` is the oldest (version, time in milliseconds since 1970) of which the log knows.
+    """
+
+    log_start: int
+    segments: tuple[Segment, ...]
+    reach: tuple[int, int]
+
+    @property
+    def records(self) -> int:
+        return sum(segment.records for segment in self.segments)
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+
+def look_back(table: Table, is_before: IsBefore) -> Past:
+    """Look what a `restore` to the newest state for which `is_before` holds would bring back. It changes
+    nothing.
+
+    Raises Conflict where the log does not reach so far back, StoreUnavailable, Damaged.
+    """
+    now = table.refresh(wait=True)
+    snapshot, at_ms, reach = _oldest(table, now.version, is_before)
+    start, has_passed = snapshot.log_start, False
+    taken: list[Segment] = []
+    if not is_before(snapshot.version, at_ms):
+        raise Conflict(
+            f"the log of {table.directory} reaches back to version {reach[0]}, of {_time(reach[1])}, and no "
+            "further; name that version or a later one"
+        )
+    while snapshot.version < now.version:
+        commit = read_commit(table.store, table.directory, snapshot.version + 1)
+        if commit is None:
+            raise Conflict(f"the log of {table.directory} was cleaned at the same time; repeat it")
+        has_passed = has_passed or not is_before(snapshot.version + 1, commit.info.timestamp)
+        if has_passed and commit.info.operation == DELETE_RECORDS:
+            gone = {remove.path for remove in commit.removes}
+            taken += (segment for segment in snapshot.segments if segment.path in gone)
+        snapshot, _ = followed(table.directory, snapshot, commit)
+        start = start if has_passed else snapshot.log_start
+    return Past(start, _chosen(taken, start, now), reach)
+
+
+def _time(ms: int) -> str:
+    return timestamp_text(ms * 1_000)
+
+
+def _chosen(taken: Sequence[Segment], start: int, now: Snapshot) -> tuple[Segment, ...]:
+    """Find those of `taken` that end at `start` or later and are not in the table. Of two with one offset,
+    which were there before and after a merge, it is the later one.
+    """
+    end = now.segments[0].base_offset if now.segments else now.high_watermark
+    order = sorted(range(len(taken)), key=lambda at: (-taken[at].last_offset, -at))
+    chosen: list[Segment] = []
+    for segment in [taken[at] for at in order]:
+        if start <= segment.last_offset < end:
+            chosen.append(segment)
+            end = segment.base_offset
+    return tuple(reversed(chosen))
+
+
+def _oldest(table: Table, newest: int, is_before: IsBefore) -> tuple[Snapshot, int, tuple[int, int]]:
+    """A snapshot from which the log can be followed, of the wanted state or before, with its time, as new as
+    possible; else the oldest. And the oldest version with its time.
+    """
+    paths = [item.path for item in table.store.list(f"{log_directory(table.directory)}/")]
+    commits = {version for version in map(commit_version, paths) if version is not None}
+    made = (version for version in map(checkpoint_version, paths) if version is not None)
+    starts = {version for version in made if version in commits} | ({0} & commits)
+    whole = sorted((each for each in starts if each <= newest), reverse=True)
+    if not whole:
+        raise Conflict(f"the log of {table.directory} is too young or was cleaned; it knows no earlier state")
+    found = oldest = (whole[-1], _time_of(table, whole[-1]))
+    for version in whole:
+        at = version, _time_of(table, version)
+        if is_before(*at):
+            found = at
+            break
+    return _at(table, found[0]), found[1], oldest
+
+
+def _time_of(table: Table, version: int) -> int:
+    commit = read_commit(table.store, table.directory, version)
+    return 0 if commit is None else commit.info.timestamp
+
+
+def _at(table: Table, version: int) -> Snapshot:
+    if version == 0:
+        commit = read_commit(table.store, table.directory, 0)
+        if commit is not None:
+            return first_snapshot(commit, table.directory)
+    try:
+        data = table.store.get(checkpoint_path(table.directory, version))
+    except ObjectMissing:
+        raise Conflict(f"the log of {table.directory} was cleaned at the same time; repeat it") from None
+    return from_checkpoint(decode_checkpoint(data, version, table.directory))
+
+
+def check_restorable(table: Table, past: Past) -> None:
+    """Raise Conflict, with the offsets or the file, unless `restore` could bring all of `past` back."""
+    now = table.snapshot
+    if past.log_start < now.tiered:
+        raise Conflict(
+            f"the records of {table.directory} below offset {now.tiered} were in the remote root, and are "
+            "deleted there; choose a later state"
+        )
+    there = {item.path: item.size for item in table.store.list(f"{table.directory}/")}
+    for segment in past.segments:
+        if there.get(f"{table.directory}/{segment.path}") != segment.size:
+            raise Conflict(
+                f"the file {table.directory}/{segment.path}, with the records {segment.base_offset} to "
+                f"{segment.last_offset}, is gone; choose a later state"
+            )
+    hole = _hole(_with(now, past.segments, past.log_start), now.log_start)
+    if hole is not None:
+        raise Conflict(
+            f"not all records of {table.directory} can be brought back: {hole}; choose a later state"
+        )
+
+
+def _with(now: Snapshot, segments: Sequence[Segment], log_start: int) -> Snapshot:
+    """`now` with `segments`, from `log_start` on."""
+    adds = tuple(segment.add(data_change=False) for segment in segments)
+    return now.apply(Commit(CommitInfo(), (Txn(TXN_LOG_START, log_start),), adds))
+
+
+def _hole(after: Snapshot, end: int) -> str | None:
+    return next(gaps(after, after.whole_from, end), None) if after.whole_from < end else None
+
+
+def restore(table: Table, past: Past, most: int = REWRITTEN_FILES_MAX) -> int:
+    """Let the log begin where it did in `past`, in commits of at most `most` segments, the newest first;
+    returns the log start. Who is killed in between has restored a part, and a repeat goes on.
+
+    Raises Conflict where a file is gone, or will be in an hour; else as `Table.transact`.
+    """
+    since = table.clock.boottime()
+    check_restorable(table, past)
+    names = {segment.path for segment in past.segments}
+    spare(table, names)
+    # Nobody may do once more what is undone here.
+    withdraw_offer(table.store, table.directory)
+    info, made = commit_info(table.clock, RESTORE), 0
+
+    def build(snapshot: Snapshot) -> Commit | None:
+        # Before each put: a vacuum may have deleted the files while this process slept.
+        check_recent(table.clock, since, f"a restore of {table.directory}")
+        if snapshot.log_start <= past.log_start:
+            return None
+        known = {segment.path for segment in snapshot.segments}
+        absent = [each for each in past.segments if each.path not in known]
+        absent = [each for each in absent if each.base_offset < snapshot.log_start]
+        some = absent[-most:]
+        start = past.log_start if len(some) == len(absent) else some[0].base_offset
+        if _hole(_with(snapshot, some, start), snapshot.log_start) is not None:
+            raise Conflict(f"records of {table.directory} were deleted at the same time; repeat the restore")
+        adds = tuple(each.add(data_change=False) for each in some)
+        return Commit(info, txns=(Txn(TXN_LOG_START, start),), adds=adds)
+
+    while True:
+        done = f"the return of {counted(made, 'segment')} to {table.directory} is done"
+        with begun(done) if made else nullcontext():
+            commit = table.transact(build)
+        if commit is None:
+            break
+        made += len(commit.adds)
+        info = commit_info(table.clock, RESTORE)
+    spare(table, names)  # a vacuum may have marked them meanwhile
+    return table.snapshot.log_start
