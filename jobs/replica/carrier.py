@@ -2,8 +2,10 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+
+from msgspec.structs import replace
 
 from jobs.replica.opening import Opened, opened
 from jobs.replica.table_log import (
@@ -21,10 +23,11 @@ from jobs.replica.table_log import (
 from jobs.replica.tables import Kind, TableCopy, Waiting
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, ObjectMissing, StoreUnavailable
-from log_tables.layout import SCHEMAS, segment_base_offset
+from log_tables.layout import SCHEMAS, partition_directory, segment_base_offset
 from log_tables.limits import REPLACED_FILE_RETENTION_MS
 from log_tables.store.store import Store
 from log_tables.table.commit import Add
+from log_tables.topic_table.topic_snapshot import partition_of
 
 _log = logging.getLogger(__name__)
 
@@ -35,13 +38,24 @@ _LARGE_AT_ONCE = 4
 """Larger files that are in memory at once."""
 
 
+class StagedGone(LakelogError):
+    """A commit names staged files that the original has no longer: their transactions are applied there.
+
+    Its table and those of their partitions are torn until the standby has that, too.
+    """
+
+    def __init__(self, paths: set[str]) -> None:
+        super().__init__(f"the staged files {', '.join(sorted(paths))} are gone")
+        self.paths = paths
+
+
 class Carrier:
     """Carries files and commits from `source` to `target`. Thread-safe; blocking."""
 
     def __init__(self, source: Store, target: Store, clock: Clock) -> None:
         self.source, self.target, self._clock = source, target, clock
         self._large = threading.Semaphore(_LARGE_AT_ONCE)
-        self._schemas = set[str]()
+        self._schemas, self._staged = set[str](), set[str]()
         self.witness = ""
         """An object of the original that is there as long as its root is."""
 
@@ -107,12 +121,12 @@ class Carrier:
         if base is None:
             self.check_source()
             return None
-        if copy.kind is not Kind.FOLD:
-            there = {item.path: item.size for item in self.target.list(f"{copy.directory}/")}
-            # The small ones first: they are merged, and gone, soonest.
-            for add in sorted(base.adds, key=lambda add: add.size):
-                if there.get(f"{copy.directory}/{add.path}") != add.size:
-                    self._copy_file(copy.directory, add)
+        # Those of a fold are the partitions', which may have replaced some since.
+        there = {item.path: item.size for item in self.target.list(f"{copy.directory}/")}
+        # The small ones first: they are merged, and gone, soonest.
+        for add in sorted(base.adds, key=lambda add: add.size):
+            if there.get(f"{copy.directory}/{add.path}") != add.size:
+                self._copy_file(*_place(copy, add))
         self._copy_schemas()
         return base
 
@@ -121,16 +135,36 @@ class Carrier:
         put_base(self.target, copy.directory, base, self._clock)
 
     def put(self, copy: TableCopy, ready: Sequence[Waiting]) -> tuple[int, LakelogError | None]:
-        """Put commits in order; returns how many, and the error that kept the next one."""
+        """Put commits in order; returns how many, and the error that kept the next one: StagedGone where one
+        names files that are gone, and may not be torn.
+        """
         for number, waiting in enumerate(ready):
             try:
-                for path in sorted(waiting.facts.staged()) if waiting.facts is not None else ():
-                    with suppress(ObjectMissing):  # it was applied since, as its table says further on
-                        self.target.put(path, self.source.get(path))
+                gone = self.stage(waiting.facts.staged()) if waiting.facts is not None else set[str]()
+                if gone and not waiting.may_be_torn:
+                    return number, StagedGone(gone)
                 put_read(self.target, copy.directory, waiting.read, self._clock)
             except LakelogError as error:
                 return number, error
         return len(ready), None
+
+    def stage(self, paths: Iterable[str]) -> set[str]:
+        """Bring staged files over; returns those that are gone: their transactions were applied since, as
+        their table says further on.
+        """
+        gone = set[str]()
+        for path in sorted({*paths} - self._staged):
+            try:
+                self.target.put(path, self.source.get(path))
+                self._staged.add(path)
+            except ObjectMissing:
+                gone.add(path)
+        return gone
+
+    def unstage(self, paths: Sequence[str]) -> None:
+        """Remove staged files for which nobody waits any longer."""
+        self.target.delete_objects(paths)
+        self._staged.difference_update(paths)
 
     def tidy(self, copy: TableCopy, known: int, version: int) -> int:
         """Copy a checkpoint that is newer than `known`, and take off the log that the original has no longer;
@@ -163,6 +197,14 @@ class Carrier:
     def remove(self, directory: str) -> None:
         """Remove what the standby has in the directory of a topic."""
         self.target.delete_objects([item.path for item in [*self.target.list(f"{directory}/")]])
+
+
+def _place(copy: TableCopy, add: Add) -> tuple[str, Add]:
+    """The table to which the file of `add` belongs, and the add as it is there."""
+    if copy.kind is not Kind.FOLD:
+        return copy.directory, add
+    number, name = partition_of(add.path)
+    return partition_directory(copy.directory, number), replace(add, path=name)
 
 
 def _is_segment(name: str) -> bool:

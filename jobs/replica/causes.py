@@ -49,6 +49,14 @@ class Decided(NamedTuple):
     epoch: int
 
 
+class Applied(NamedTuple):
+    """The table of a partition has the records of this transaction of a group's producer."""
+
+    directory: str
+    producer: int
+    epoch: int
+
+
 class Ended(NamedTuple):
     """The tables of groups have the end of this transaction of a transactional id."""
 
@@ -60,7 +68,7 @@ class Metadata(NamedTuple):
     """The metadata log is as new as it was when the commit was seen."""
 
 
-Cause = Version | Records | Decided | Ended | Metadata
+Cause = Version | Records | Decided | Applied | Ended | Metadata
 
 
 @dataclass(slots=True)
@@ -86,6 +94,7 @@ def group_causes(
     """
     ends: dict[str, int] = {}
     waited: dict[str, int] = {}
+    done = list[Cause]()
     facts = GroupFacts()
     for row in rows:
         key, value = decode(row, directory)
@@ -103,12 +112,23 @@ def group_causes(
                 _reached(facts, value.producer_id, value.epoch)
             case IntentKey(), None:
                 facts.intents[key] = None
+                intent = groups.pending.get(key)
+                if intent is not None:
+                    done += _applications(intent, places)
             case _, TransactionsValue():
                 _reached(facts, value.producer_id, value.number % (PRODUCER_EPOCH_MAX + 1))
         groups.take(key, value)
     causes: list[Cause] = [Records(at, end) for at, end in ends.items()]
     causes += [Ended(*each) for each in waited.items()]
-    return causes, facts
+    return causes + done, facts
+
+
+def _applications(intent: Intent, places: Mapping[tuple[str, str, int], str]) -> Iterator[Cause]:
+    """A transaction is struck off once its records are in all partitions that are there still."""
+    for run in (run for file in intent.staged for run in file.runs):
+        at = places.get((run.topic, run.topic_id, run.partition))
+        if at is not None:
+            yield Applied(at, intent.producer_id, intent.epoch)
 
 
 def _reached(facts: GroupFacts, producer_id: int, epoch: int) -> None:

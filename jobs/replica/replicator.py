@@ -6,7 +6,7 @@ import math
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from jobs.replica.carrier import Carrier
+from jobs.replica.carrier import Carrier, StagedGone
 from jobs.replica.causes import Cause, Decided, Records, Version, data_causes, fold_causes, group_causes
 from jobs.replica.opening import Opened, open_standby, records_of, topics_of
 from jobs.replica.table_log import Base, Diverged, ReadCommit, high_watermark
@@ -162,6 +162,7 @@ class Replicator:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="replicate") as pool:
             self._pool = pool
             try:
+                self._stage_missing()
                 while not stopping.is_set() and self._ended is None:
                     self._start_looks()
                     self._put_what_may_be_seen()
@@ -185,13 +186,33 @@ class Replicator:
         for found in begun.tables:
             copy = self._added(found.directory, found.kind)
             if found.version >= 0:
-                copy.begin_at(found.version, found.end)
+                copy.begin_at(found.version, found.end, found.decided)
                 self._obligations += [Decided(*each) for each in found.decided]
             copy.needs_base = not found.goes_on
             if found.kind is Kind.GROUPS and found.snapshot is not None:
                 self.standing.groups.follow(self._target, found.directory, found.snapshot)
         self.standing.begin_with_groups()
         self._oblige_groups()
+        if not self.is_level:
+            self.standing.unstaged = self.standing.staged()
+
+    def _begin_with_groups(self) -> None:
+        """All is known of groups that the standby has; it may lack their staged files."""
+        self.standing.begin_with_groups()
+        self.standing.unstaged = self.standing.staged()
+        self._stage_missing()
+
+    def _stage_missing(self) -> None:
+        """Bring the staged files over for which transactions wait that the standby has."""
+        log = self.standing.tables[METADATA_DIRECTORY]
+        paths = {*self.standing.unstaged}
+        if paths:
+            self._submit(
+                log, partial(self._carrier.stage, paths), lambda _, gone: self._staged_but(paths, gone)
+            )
+
+    def _staged_but(self, paths: set[str], gone: set[str]) -> None:
+        self.standing.unstaged -= paths - gone
 
     def _added(self, directory: str, kind: Kind) -> TableCopy:
         copy = self.standing.tables.get(directory)
@@ -207,6 +228,11 @@ class Replicator:
             at = places.get((key.topic, value.topic_id, key.partition))
             if at is not None:
                 self._obligations.append(Records(at, value.offset))
+        self._obliged_s = self._clock.monotonic()
+
+    def _oblige(self, causes: Iterable[Cause]) -> None:
+        """Nothing is of one moment until the standby has `causes`."""
+        self._obligations += causes
         self._obliged_s = self._clock.monotonic()
 
     # Looking
@@ -267,6 +293,7 @@ class Replicator:
             waiting = self._waiting(copy, read, now)
             copy.seen_version = read.version
             copy.seen_end = max(copy.seen_end, read.high_watermark)
+            copy.seen_applied |= applied(read.commit.txns)
             copy.waiting.append(waiting)
             copy.waiting_bytes += read.size
         if found:
@@ -364,6 +391,7 @@ class Replicator:
         for read in there:
             copy.seen_version = read.version
             copy.seen_end = max(copy.seen_end, read.high_watermark)
+            copy.seen_applied |= applied(read.commit.txns)
         for read in here:
             self.standing.note_put(copy, self._waiting(copy, read, now))
         copy.seen_version = max(copy.seen_version, copy.version)
@@ -373,27 +401,31 @@ class Replicator:
         """Another process has brought a table so far: what it rests on has to come before all is level."""
         copy.is_looking = False
         if found.version >= 0:
-            copy.begin_at(found.version, found.end)
+            copy.begin_at(found.version, found.end, found.decided)
             copy.is_known = found.goes_on
-            self._obligations += [Decided(*each) for each in found.decided]
+            self._oblige(Decided(*each) for each in found.decided)
         self._plan(copy, _QUIET_S)
 
     def _taken_over(self, copy: TableCopy, found: Opened) -> None:
         """This process copies a table that another one did."""
         copy.is_looking = copy.is_others = False
         if found.version >= 0:
-            copy.begin_at(found.version, found.end)
+            copy.begin_at(found.version, found.end, found.decided)
         copy.needs_base = not found.goes_on
         if copy.kind is Kind.GROUPS and found.snapshot is not None:
             self.standing.groups.follow(self._target, copy.directory, found.snapshot)
-            self.standing.begin_with_groups()
+            if self.is_level:
+                self.standing.begin_with_groups()
+            else:
+                self._begin_with_groups()
         self._plan(copy, 0.0)
 
     # Beginning a table at a checkpoint
 
     def _start_base(self, copy: TableCopy) -> None:
         is_first = copy.kind is Kind.METADATA and copy.version < 0
-        if copy.is_putting or (is_first and self._is_any_missing()):
+        is_early = copy.kind is Kind.FOLD and self._lacks_partitions(copy)
+        if copy.is_putting or is_early or (is_first and self._is_any_missing()):
             self._plan(copy, _PAUSE_S)
             return
         self._set_level(False)
@@ -409,6 +441,11 @@ class Replicator:
             for copy in self.standing.tables.values()
         )
 
+    def _lacks_partitions(self, fold: TableCopy) -> bool:
+        """Whether a partition below `fold` has still to begin: its files are those of the fold."""
+        prefix = f"{fold.directory}/"
+        return any(_is_begun(copy) for at, copy in self.standing.tables.items() if at.startswith(prefix))
+
     def _based(self, began_s: float, copy: TableCopy, base: Base | None) -> None:
         copy.is_looking = False
         if base is None:
@@ -417,7 +454,9 @@ class Replicator:
             return
         if copy.kind is Kind.METADATA:
             # It is put when all tables are there that it names: without it the root is none.
-            self._topic_causes([*topics_of(records_of(self._target, copy.directory, base.adds))])
+            # Of a topic that was made and swept before there is nothing to begin with.
+            rows = records_of(self._target, copy.directory, base.adds)
+            self._topic_causes([*{record.name: record for record in topics_of(rows)}.values()])
             if self._is_any_missing():
                 self._plan(copy, _PAUSE_S)
                 return
@@ -427,16 +466,21 @@ class Replicator:
 
     def _base_put(self, began_s: float, base: Base, copy: TableCopy, _: None) -> None:
         copy.is_looking, copy.looked_s = False, began_s
-        copy.begin_at(base.version, high_watermark(base.txns))
+        copy.begin_at(base.version, high_watermark(base.txns), applied(base.txns))
         copy.went_well()
         self._put_bytes += sum(add.size for add in base.adds)
         if copy.kind is Kind.GROUPS:
             snapshot = Table(self._target, copy.directory, self._clock).snapshot
             self.standing.groups.follow(self._target, copy.directory, snapshot)
-            self.standing.begin_with_groups()
+            self._begin_with_groups()
             self._oblige_groups()
         if copy.kind is Kind.PARTITION:
-            self._obligations += [Decided(*each) for each in applied(base.txns)]
+            self._oblige(Decided(*each) for each in applied(base.txns))
+            fold = self.standing.tables.get(copy.directory.rsplit("/", 1)[0])
+            if fold is not None:  # it may name files that this table has not had
+                fold.needs_base = True
+        if copy.kind is Kind.FOLD:
+            self._oblige(fold_causes(base.txns, copy.directory))
         self._plan(copy, 0.0)
 
     # Putting
@@ -471,9 +515,14 @@ class Replicator:
         if not copy.waiting:
             copy.level_s = max(copy.level_s, copy.saw_end_s)
         if staged:
-            self._submit(copy, partial(self._target.delete_objects, sorted(staged)), _ignore)
+            self._submit(copy, partial(self._carrier.unstage, sorted(staged)), _ignore)
         for directory in gone:
             self._drop(directory)
+        if isinstance(error, StagedGone):
+            self.standing.unstaged |= error.paths
+            self._set_level(False)
+            copy.waiting[0].may_be_torn = True
+            return
         if error is not None:
             self._failed(copy, error)
             return
@@ -557,10 +606,12 @@ class Replicator:
     def _note_level(self) -> None:
         if self._obligations:
             self._obligations = self.standing.lacks(self._obligations, self._obliged_s)
-        elif (
-            not self.is_level and self._owns(ROOT) and not any(map(_is_begun, self.standing.tables.values()))
-        ):
+        elif not self.is_level and self._owns(ROOT) and not self._is_apart():
             self._set_level(True)
+
+    def _is_apart(self) -> bool:
+        """Whether some table is not as of the moment of the others."""
+        return self.standing.is_torn or any(map(_is_begun, self.standing.tables.values()))
 
     def note_mark(self, mark: StandbyMark) -> None:
         """Note what the mark of the standby says, which another process may have changed. Of any thread."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from jobs.replica.causes import Cause, Decided, Ended, GroupFacts, Metadata, Records, Version
+from jobs.replica.causes import Applied, Cause, Decided, Ended, GroupFacts, Metadata, Records, Version
 from jobs.replica.table_log import ReadCommit
 from log_tables.cluster.group_log import Intent, IntentKey
 from log_tables.cluster.metadata_log import TopicRecord
@@ -16,7 +16,7 @@ from log_tables.layout import (
     METADATA_DIRECTORY,
     partition_directory,
 )
-from log_tables.root.group_replay import GroupReplay
+from log_tables.root.group_replay import GroupReplay, applied
 
 ROOT = "root"
 """The tables on which others rest: one process copies all of them."""
@@ -42,6 +42,8 @@ class Waiting:
     facts: GroupFacts | None = None
     gone: set[str] = field(default_factory=set)
     """The directories of topics whose files go by this commit."""
+    may_be_torn: bool = False
+    """Whether it may come without its staged files: the standby says that it is not of one moment."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,10 @@ class TableCopy:
     has_removed: bool = True
     is_gone: bool = False
     is_held: bool = False
+    applied: dict[int, int] = field(default_factory=dict)
+    seen_applied: dict[int, int] = field(default_factory=dict)
+    """By producer of a group, the newest of its transactions of which the standby, and the original, has
+    records."""
     failed: int = 0
     failure: str = ""
 
@@ -89,15 +95,17 @@ class TableCopy:
     def leave(self) -> None:
         """Leave it to another process."""
         self.is_others = True
-        self.begin_at(self.version, self.end)
+        self.begin_at(self.version, self.end, [*self.applied.items()])
         self.went_well()
 
     def went_well(self) -> None:
         """Nothing keeps it any more."""
         self.failed, self.failure = 0, ""
 
-    def begin_at(self, version: int, end: int) -> None:
-        """The standby has the table up to `version`."""
+    def begin_at(self, version: int, end: int, applied: Iterable[tuple[int, int]] = ()) -> None:
+        """The standby has the table up to `version`, with records of the transactions `applied`."""
+        self.applied = dict(applied)
+        self.seen_applied = dict(self.applied)
         self.version = self.seen_version = version
         self.end = self.seen_end = end
         self.waiting.clear()
@@ -158,6 +166,8 @@ class Standing:
         self.epochs: dict[int, int] = {}
         self.ended: dict[str, int] = {}
         self.intents: dict[IntentKey, Intent] = {}
+        self.unstaged = set[str]()
+        """Staged files that the standby may lack."""
         self.wanted: Callable[[TableCopy], None] = lambda _: None
 
     def begin_with_groups(self) -> None:
@@ -170,6 +180,7 @@ class Standing:
         waits for any longer.
         """
         copy.version = put.read.version
+        copy.applied |= applied(put.read.commit.txns)
         copy.end = max(copy.end, put.read.high_watermark)
         copy.has_removed = copy.has_removed or bool(put.read.commit.removes)
         left = set[str]()
@@ -182,7 +193,14 @@ class Standing:
                 left |= {file.path for file in before.staged} if before is not None else set()
                 if intent is not None:
                     self.intents[key] = intent
-        return left - self.staged() if left else left
+        left -= self.staged() if left else left
+        self.unstaged -= left
+        return left
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether a transaction waits for a staged file that the standby may lack."""
+        return bool(self.unstaged)
 
     def staged(self) -> set[str]:
         """The staged files for which transactions wait that the standby has."""
@@ -220,6 +238,13 @@ class Standing:
             case Decided(producer, epoch):
                 return self.epochs.get(producer, -1) >= epoch or self._is_in_no_group(
                     self.groups.epochs.get(producer, -1) < epoch, since_s
+                )
+            case Applied(directory, producer, epoch):
+                copy = self._going(directory)
+                return (
+                    copy is None
+                    or copy.applied.get(producer, -1) >= epoch
+                    or self._is_nowhere(copy, copy.seen_applied.get(producer, -1) < epoch, since_s)
                 )
             case Ended(name, number):
                 return self.ended.get(name, 0) >= number or self._is_in_no_group(

@@ -1,7 +1,7 @@
 """Standbys that follow a root in this process, and what must hold of one at each moment."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -10,10 +10,19 @@ from jobs.replica.replicator import Figures, Replicator
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.standby import read_mark
-from log_tables.layout import METADATA_DIRECTORY, TOPICS, commit_version, log_directory
-from log_tables.root.inspection import inspect
+from log_tables.layout import (
+    CONSUMER_OFFSETS,
+    METADATA_DIRECTORY,
+    TOPICS,
+    commit_version,
+    log_directory,
+    partition_directory,
+)
+from log_tables.root.group_replay import GroupReplay, applied
 from log_tables.store.store import Store
 from log_tables.store.wrapper import StoreWrapper
+from log_tables.table.snapshot import Snapshot
+from log_tables.table.table import Table
 from log_tables.topic_partition import TopicIdPartition
 from tests.kit.support import WAIT_S
 
@@ -89,6 +98,7 @@ class Watched(StoreWrapper):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self._lock = threading.Lock()
+        self._looks: _Looks | None = None
         self.problems: list[str] = []
         self.checked = 0
 
@@ -100,21 +110,61 @@ class Watched(StoreWrapper):
             mark = read_mark(self.inner)
             if mark is not None and mark.is_level:
                 self.checked += 1
-                self.problems += [f"after {path}: {problem}" for problem in _problems(self.inner)]
+                self._looks = self._looks or _Looks(self.inner)
+                self.problems += [f"after {path}: {problem}" for problem in self._looks.problems()]
             return made
 
 
-def _problems(store: Store) -> Iterator[str]:
-    cluster = Cluster.open(store, SystemClock(), create=False)
-    found = inspect(cluster)
-    yield from found.problems
-    for key, committed in found.groups.offsets.items():
-        table = found.tables.get(TopicIdPartition(key.topic, committed.topic_id, key.partition))
-        if table is not None and committed.offset > table.high_watermark:
-            yield f"group {key.group} is at {committed.offset} of {key.topic}, which ends before"
-    behind = found.groups.behind()
-    if behind:
-        yield f"groups have offsets of transactions that have not ended: {behind}"
+class _Looks:
+    """The tables and groups of a root, which are read on with each look."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._cluster = store, Cluster.open(store, SystemClock(), create=False)
+        self._groups, self._read = GroupReplay(), dict[str, Table]()
+
+    def problems(self) -> Iterator[str]:
+        self._cluster.refresh(wait=True)
+        tables = {
+            TopicIdPartition(topic.name, topic.topic_id, number): self._snapshot(
+                partition_directory(topic.directory, number)
+            )
+            for topic in self._cluster.topics(include_internal=True)
+            for number in range(topic.partition_count)
+        }
+        for at, table in tables.items():
+            if at.topic == CONSUMER_OFFSETS:
+                topic = self._cluster.topic(at.topic)
+                self._groups.follow(self._store, partition_directory(topic.directory, at.partition), table)
+        groups = self._groups
+        for key, committed in groups.offsets.items():
+            read = tables.get(TopicIdPartition(key.topic, committed.topic_id, key.partition))
+            if read is not None and committed.offset > read.high_watermark:
+                yield f"group {key.group} is at {committed.offset} of {key.topic}, which ends before"
+        if groups.behind():
+            yield f"groups have offsets of transactions that have not ended: {groups.behind()}"
+        there = {item.path for item in self._store.list("staging/")}
+        yield from (f"{path} is missing" for path in groups.staged().keys() - there)
+        yield from _unapplied(tables, groups)
+
+    def _snapshot(self, directory: str) -> Snapshot:
+        if directory not in self._read:
+            self._read[directory] = Table(self._store, directory, SystemClock())
+        return self._read[directory].refresh(wait=True)
+
+
+def _unapplied(tables: Mapping[TopicIdPartition, Snapshot], groups: GroupReplay) -> Iterator[str]:
+    """Records of transactions that no group has decided; and transactions that were struck off, and whose
+    records are not in a partition that has older ones.
+    """
+    waiting = {(intent.producer_id, intent.epoch) for intent in groups.pending.values()}
+    for at, table in tables.items():
+        for producer, epoch in applied(table.txns.lasting()):
+            newest = groups.epochs.get(producer, epoch)
+            if epoch > newest:
+                yield f"{at} has transaction {epoch} of {producer}, which is not decided"
+            for missed in range(epoch + 1, newest + 1):
+                if (producer, missed) not in waiting:
+                    yield f"{at} lacks transaction {missed} of {producer}"
 
 
 def files(store: Store) -> dict[str, int]:
