@@ -45,7 +45,7 @@ class SeenStandby:
 
     @property
     def trouble(self) -> str:
-        """What keeps it, as one of its processes says; empty if nothing does."""
+        """The trouble that keeps it, as one of its processes says; empty if nothing does."""
         return next((each.trouble for each in self.processes if each.trouble), "")
 
 

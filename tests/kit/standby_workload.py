@@ -84,7 +84,7 @@ class Workload:
         return OffsetValue(offset, self.cluster.topic(topic).topic_id, committed_ms=self.clock.now_ms())
 
     def steps(self) -> Sequence[Callable[[], object]]:
-        """What may happen at any time."""
+        """All that may happen at any time."""
         return (
             self.produce,
             self.consume,
