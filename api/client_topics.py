@@ -265,6 +265,20 @@ def held_by(here: Gateway, name: str) -> tuple[int, int]:
     return here.cluster.with_current_topic(name, held)
 
 
+def with_own_topic(here: Gateway, name: str, act: Callable[[Topic], Result]) -> Result:
+    """The result of `act` on the topic `name`, which is no mirror's; blocking (`Cluster.with_current_topic`).
+
+    Raises UnknownTopic, InvalidTopicName, MirroredTopic, and the errors of `act`.
+    """
+
+    def act_on_own(topic: Topic) -> Result:
+        here.cluster.check_own(topic)
+        return act(topic)
+
+    check_writable(name)
+    return here.cluster.with_current_topic(name, act_on_own)
+
+
 async def current_topic(here: Gateway, topic: Topic, partitions: int, error: LakelogError) -> Topic:
     """`Cluster.current_topic`."""
     return await asyncio.to_thread(here.cluster.current_topic, topic, partitions, error)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from api.client_topics import TopicDescription, describe_topic, describe_topics
+from api.client_topics import TopicDescription, describe_topic, describe_topics, with_own_topic
 from api.gateway import Gateway
 from coordinator.access.caller import Caller
 from ingest.buffer import RETRY_AFTER_S
@@ -195,6 +195,7 @@ def undelete_topic(
     """
     wanted = name if new_name is None else new_name
     asked.check(Operation.DELETE, ResourceType.TOPIC, name)
+    check_writable(name)
     asked.check_create(wanted)
     with asked.changing("UndeleteTopic", ResourceType.TOPIC, name, new_name=wanted):
         partitions = plan_undelete(here, name, topic_id)
@@ -219,6 +220,7 @@ def purge_topic(here: Gateway, asked: Caller, name: str, topic_id: str | None = 
     """
     asked.check(Operation.DELETE, ResourceType.TOPIC, name)
     with asked.changing("PurgeTopic", ResourceType.TOPIC, name):
+        check_writable(name)
         here.cluster.refresh()
         asked.charge_changes(undelete.find_deletion(here.cluster, name, topic_id).partitions)
         return undelete.purge_topic(here.cluster, name, topic_id)
@@ -237,18 +239,16 @@ def restore_topic(
     Raises AuthorizationFailed, UnknownTopic, UnknownPartition, InvalidTopicName, MirroredTopic, Conflict.
     """
     asked.check(Operation.DELETE, ResourceType.TOPIC, name)
-    check_writable(name)
     act = plan_restore if dry_run else restore_admin.restore_topic
     now_ms = here.clock.now_ms()
 
     def restored(topic: Topic) -> list[Restoration]:
-        here.cluster.check_own(topic)
         return act(topic, now_ms, is_before, partition)
 
     if dry_run:
-        return here.cluster.with_current_topic(name, restored)
+        return with_own_topic(here, name, restored)
     with asked.changing("RestoreRecords", ResourceType.TOPIC, name, partition=partition):
-        return here.cluster.with_current_topic(name, restored)
+        return with_own_topic(here, name, restored)
 
 
 def _check_room(here: Gateway, more: int) -> None:

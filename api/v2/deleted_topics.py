@@ -17,6 +17,7 @@ from api.scalars import microseconds
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.restore_admin import wanted
 from log_tables.cluster.admin.undelete import Deletion
+from log_tables.cluster.topic import check_writable
 from log_tables.errors import InvalidArgument
 
 router = APIRouter(tags=["undo"], default_response_class=V2Response, route_class=StrictRoute)
@@ -98,6 +99,7 @@ def purge(here: Here, asked: Asked, topic: TopicName, topic_id: TopicId = None) 
 )
 async def plan_deletion(here: Here, asked: Asked, topic: TopicName) -> Doomed:
     """Nothing is changed."""
+    check_writable(topic)
     found = await run_in_threadpool(describe_topic, here, topic)
     found.check_own()
     records, size = await run_in_threadpool(held_by, here, topic)

@@ -62,6 +62,7 @@ QUERY = {
 }
 NOT_SENT = {
     "before",
+    "version",
     "forget",
     "generation",
     "schema",
@@ -107,6 +108,8 @@ BODY: dict[str, Any] = {
     "value_schema": None,
     "value_schema_id": 17,
     "wait_ms": 0,
+    "dry_run": True,
+    "time": "2100-01-01",
 }
 """What a field holds that has no fields of its own; one that is text in several formats is base64, too."""
 

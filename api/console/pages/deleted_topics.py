@@ -7,6 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.client_topics import known_description
 from api.console.page import moment, number, paged, render, size
 from api.console.page_route import PageRoute
 from api.console.pages.change import Change, ChangedValue, planned
@@ -110,5 +111,5 @@ def _refused(here: Gateway, asked: Caller, wanted: str) -> str:
         check_writable(wanted)
     except LakelogError as error:
         return error.message
-    taken = here.cluster.cached_topic(wanted) is not None
+    taken = known_description(here, wanted) is not None
     return f"a topic {wanted} exists; bring it back under another name" if taken else ""
