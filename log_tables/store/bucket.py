@@ -21,6 +21,7 @@ from log_tables.errors import (
     LakelogError,
     ObjectMissing,
     OutcomeUnknown,
+    StoreFull,
     StoreUnavailable,
 )
 from log_tables.limits import STORE_RETRIES_MAX, STORE_RETRY_LIMIT_S
@@ -63,6 +64,13 @@ _TRUE = frozenset(("true", "1", "yes", "on", "t", "y"))
 """As obstore reads a switch."""
 
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
+_FULL = re.compile(
+    r"<Code>(QuotaExceeded|BucketQuotaExceeded|XMinioAdminBucketQuotaExceeded|XMinioStorageFull|"
+    r"StorageFull|InsufficientStorage|AccountQuotaExceeded|StorageLimitExceeded)</Code>"
+    r"|\b507 Insufficient Storage"
+)
+"""A store says that it has no room, and has done nothing: Ceph, MinIO, and others that are like S3."""
+
 _ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
@@ -188,9 +196,14 @@ class ObjectStore:
             "use a store that has conditional puts"
         )
 
-    def _put_probe(self) -> None:
+    def check_room(self, data: Data) -> None:
+        """Raise StoreFull where `data` finds no room now, and StoreUnavailable. Nothing is left of it."""
+        self._put_probe(data)
+        self._put_probe()
+
+    def _put_probe(self, data: Data = b"") -> None:
         with _unnoticed():
-            self._put(_PROBE, b"")
+            self._put(_PROBE, data)
 
     def identity(self, path: str, directories: Sequence[str] = ()) -> str:  # noqa: ARG002 (it has none)
         return f"{one_spelling(self.url)} {self.head(path).modified_ms}"
@@ -238,6 +251,11 @@ def _asking(path: str, missing: bool = True, failed: type[LakelogError] = StoreU
     except (BaseError, OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and missing and not _NO_BUCKET.search(str(error)):
             raise ObjectMissing(f"there is no object {path}; it was never written, or was deleted") from None
+        if failed is OutcomeUnknown and (full := _FULL.search(str(error))):
+            raise StoreFull(
+                f"{path or 'the root'} was not written: the store has no room ({full[1] or full[0]}); free "
+                "room or raise the quota"
+            ) from None
         raise failed(
             f"the store failed at {path or 'its root'}: {_said(error)}; check that it runs, its options and "
             "its permissions"
