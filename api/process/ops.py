@@ -64,7 +64,7 @@ class Readiness(BaseModel):
 
     status: str = Field(
         examples=["ready"],
-        description="`full` where the disk of the root is: records are served, and appends refused.",
+        description="`full` while records are refused for lack of room in the store; all else goes on.",
     )
 
 
