@@ -83,5 +83,5 @@ class DiskRoom:
 def _full(what: str) -> StoreFull:
     return StoreFull(
         f"the disk of the root is full, with {what}: records are refused, and all else goes on; delete "
-        "topics or shorten retention, run `lakelog maintain --once`, or make room on it; then repeat the request"
+        "topics or shorten retention, run `lakelog maintain --once`, or make room; then repeat the request"
     )
