@@ -23,6 +23,7 @@ from prometheus_client.utils import floatToGoString
 
 from coordinator.groups.producers.producer_view import OpenFigures
 from ingest.commit_budget import CommitBudget
+from ingest.disk_room import DiskRoom
 from ingest.merge_debt import MergeDebt
 from log_tables.cluster.topic import is_internal
 from log_tables.schemas.registry import SourceCounts
@@ -216,6 +217,10 @@ class Metrics:
         """Report how many files wait for a merge, asked whenever the metrics are read."""
         self.registry.register(_Debt(debt))
 
+    def watch_room(self, room: DiskRoom) -> None:
+        """Report how much room the store has, asked whenever the metrics are read."""
+        self.registry.register(_Room(room))
+
     def watch_connections(self, connections: Callable[[], int], limit: int) -> None:
         """Report how many connections there are, asked whenever the metrics are read."""
         gauge = Gauge("lakelog_connections", "Connections of clients.", registry=self.registry)
@@ -300,6 +305,25 @@ class _Budget(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         text = "The cost of commits so far: seconds of a core, or paid requests."
         yield CounterMetricFamily("lakelog_commit_budget_used", text, self._budget.used)
+
+
+class _Room(Collector):
+    def __init__(self, room: DiskRoom) -> None:
+        self._room = room
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return (
+            GaugeMetricFamily("lakelog_disk_full", "Whether records are refused for lack of room."),
+            GaugeMetricFamily("lakelog_disk_free_bytes", "Bytes that are free on the disk of the root."),
+        )
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        full, free = self.describe()
+        full.add_metric([], self._room.full is not None)
+        yield full
+        if self._room.free_bytes is not None:
+            free.add_metric([], self._room.free_bytes)
+            yield free
 
 
 class _Debt(Collector):

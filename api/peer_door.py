@@ -34,7 +34,7 @@ from ingest.request_trace import CURRENT, RequestTrace, Span
 from ingest.writer import Acks, AppendOutcome, appended
 from log_tables.clock import timer
 from log_tables.cluster.topic import Topic
-from log_tables.errors import BufferFull, LakelogError, OutcomeUnknown, Unreachable
+from log_tables.errors import BufferFull, LakelogError, OutcomeUnknown, StoreFull, Unreachable
 from log_tables.limits import PART_BYTES
 from log_tables.partition.partition import AppendRequest
 from log_tables.topic_partition import TopicIdPartition
@@ -243,7 +243,7 @@ class _Append:
     def _sequenced(self, topic: Topic, partition: int, entries: Sequence[AppendRequest]) -> list[Ticket]:
         """The tickets of `entries`, up to the first that has to wait, or is refused."""
         tickets: list[Ticket] = []
-        with suppress(BufferFull):
+        with suppress(BufferFull, StoreFull):
             for entry in entries:
                 ticket = self._gateway.writer.sequence_now(topic, partition, entry)
                 if ticket is None:

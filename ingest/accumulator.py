@@ -127,6 +127,8 @@ class Accumulator:
         """Where it is noted who has written what."""
         self.debt: MergeDebt | None = None
         """Where commits gather longer while too many files wait for a merge."""
+        self.refused: Callable[[LakelogError], None] = lambda _: None
+        """Called with the error of a commit that failed."""
         self._hurry, self._sealed_s = asyncio.Event(), 0.0
 
     @property
@@ -260,6 +262,7 @@ class Accumulator:
             append_time = await loop.run_in_executor(self._executor, self._commit_in_thread, batch.entries)
         except LakelogError as error:
             failed = error.code
+            self.refused(error)
             self._fail(batch, error)
         except GeneratorExit:
             raise  # the event loop has ended amid the commit: nobody can be told any more

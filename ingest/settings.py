@@ -109,6 +109,8 @@ class Settings(BaseSettings):
     replicate_max_bytes_per_second: ByteSize = ByteSize(0)
     replicate_max_requests_per_second: float = Field(default=0, ge=0)
     durability: Durability = "auto"
+    disk_reserve_bytes: ByteSize = Field(default=ByteSize(16 * MIB), ge=0)
+    disk_free_min_bytes: ByteSize = Field(default=ByteSize(64 * MIB), ge=0)
     remote_root: str = ""
     host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8082, ge=0, le=65_535)

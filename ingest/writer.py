@@ -13,6 +13,7 @@ import msgspec
 from ingest.accumulator import Accumulator, Authored, BatchLimits, BeginCommit, Ticket
 from ingest.buffer import Room
 from ingest.commit_budget import CommitBucket, commit_budget
+from ingest.disk_room import DiskRoom
 from ingest.merge_debt import MergeDebt
 from ingest.partitioner import StickyPartitioner
 from ingest.pending_tasks import PendingTasks, shared_task
@@ -130,6 +131,7 @@ class Writer:
         self._limits = BatchLimits(settings.linger_ms / 1000, settings.batch_size)
         self.budget = commit_budget(settings, requests_are_paid(cluster.store.url), clock)
         self.debt = MergeDebt(settings, clock)
+        self.room = DiskRoom(cluster.store, settings)
         self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
         self.claiming = ThreadPoolExecutor(CLAIM_THREADS, thread_name_prefix="claim")
         self._routes: WeakKeyDictionary[Topic, _TopicWriter] = WeakKeyDictionary()
@@ -173,7 +175,7 @@ class Writer:
     ) -> Ticket | None:
         """The ticket of `entry`, which is sequenced now; None where that takes a wait: see `sequence`.
 
-        Raises BufferFull when commits cost too much.
+        Raises BufferFull when commits cost too much, StoreFull when the store has no room.
         """
         accumulator = self._accumulators(topic).get(partition)
         if self._closed or accumulator is None or not accumulator.leading:
@@ -189,7 +191,7 @@ class Writer:
     ) -> Ticket:
         """The ticket of `entry`. Raises what refuses it; NotLeader if the partition was not claimed by
         `accumulator_for`, or is lost, or leads in another term than the one given; BufferFull when commits
-        cost too much.
+        cost too much, StoreFull when the store has no room.
         """
         if self._closed:
             raise NotLeader("the gateway is stopping; repeat the request elsewhere")
@@ -198,13 +200,15 @@ class Writer:
 
     def check_budget(self, topic: Topic, parts: Sequence[tuple[int, AppendRequest]]) -> None:
         """Raise BufferFull when commits cost too much, and appending `parts` would need more of them here, or
-        would go to a partition with too many unmerged segments.
+        would go to a partition with too many unmerged segments; StoreFull when the store has no room.
 
         Internal topics and committed transactions stand outside: a poll must not wait behind produce.
         """
-        overdrawn = self.budget is not None and self.budget.overdrawn
-        if not (overdrawn or self.debt.refuses) or is_internal(topic.name):
+        overdrawn, full = self.budget is not None and self.budget.overdrawn, self.room.full is not None
+        if not (overdrawn or full or self.debt.refuses) or is_internal(topic.name):
             return
+        if full and not all(entry.of_transaction for _, entry in parts):
+            self.room.check()
         accumulators = self._accumulators(topic)
         for index, entry in parts:
             accumulator = None if entry.of_transaction else accumulators.get(index)
@@ -342,6 +346,7 @@ class Writer:
                     None if is_internal(topic.name) else self.budget,
                 )
                 route.accumulators[partition].failures = self._failures
+                route.accumulators[partition].refused = self.room.refused
                 route.accumulators[partition].debt = None if is_internal(topic.name) else self.debt
                 route.accumulators[partition].begin_commit = self._begin_commit(topic, partition)
                 route.accumulators[partition].authored = self._noted(topic, partition)

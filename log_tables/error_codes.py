@@ -73,6 +73,7 @@ ERROR_CODES: Mapping[type[LakelogError], int] = {
     errors.Unreachable: RETRIABLE,
     errors.StoreUnavailable: RETRIABLE,
     errors.PutRefused: RETRIABLE,
+    errors.StoreFull: RETRIABLE,
     errors.NotLeader: 50304,
     errors.OutcomeUnknown: 50303,
     errors.ObjectMissing: INTERNAL,
@@ -97,6 +98,7 @@ NAMED = frozenset(
         errors.PartitionsMaxReached,
         errors.GroupMaxSizeReached,
         errors.MirroredTopic,
+        errors.StoreFull,
     }
 )
 """Classes that share their code with one that asks a program for something else. An answer names them by

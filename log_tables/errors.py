@@ -39,6 +39,7 @@
     │   ├── Unreachable       (no gateway answers)
     │   └── StoreUnavailable  (a read failed, or a write that was not begun)
     │       └── PutRefused
+    │           └── StoreFull (make room)
     ├── OutcomeUnknown        it may have been done: repeat only what is idempotent, else read first
     └── Damaged               a person must look
         ├── ForeignCommit     · UnsupportedTable
@@ -447,9 +448,15 @@ class StoreUnavailable(Retriable):
 
 
 class PutRefused(StoreUnavailable):
-    """The store refused a put or a deletion, and changed nothing: a full disk, a missing permission."""
+    """The store refused a put or a deletion, and changed nothing: a missing permission, a full disk."""
 
     code = "put_refused"
+
+
+class StoreFull(PutRefused):
+    """The store has no room: its disk is full or nearly so, has no inodes left, or a quota is used up."""
+
+    code = "store_full"
 
 
 class OutcomeUnknown(LakelogError):

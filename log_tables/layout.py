@@ -79,6 +79,9 @@ HOME = "home/identity"
 """An object, and its identity in the store when the root was last known to be whole. A copy of the anchor has
 another identity."""
 
+NO_RESERVE, HALF_RESERVE, WHOLE_RESERVE = 0.0, 0.5, 1.0
+"""The part of the reserve of a disk that may be given up for an object."""
+
 TXN_HIGH_WATERMARK = "lakelog.log"
 TXN_LEADER = "lakelog.leader"
 TXN_LEADER_BROKER = "lakelog.broker"
@@ -126,6 +129,22 @@ def partition_directory(topic_directory: str, partition: int) -> str:
 def old_partition_directory(topic_directory: str, partition: int) -> str:
     """The directory of a partition in format 1."""
     return f"{topic_directory}/{partition}"
+
+
+def reserve_share(path: str) -> float:
+    """The part of the reserve of a disk that may be given up for the object at `path`: nothing for records,
+    which take room and make none, and for the audit, whose events wait; half for what groups commit.
+    """
+    top, _, rest = path.partition("/")
+    if top == STAGING:
+        return NO_RESERVE
+    topic = rest.partition("/")[0] if top == TOPICS else ""
+    if topic == AUDIT:
+        return NO_RESERVE
+    if topic == CONSUMER_OFFSETS:
+        return HALF_RESERVE
+    is_records = topic not in ("", *RESERVED_TOPICS) and _SEGMENT.fullmatch(rest.rpartition("/")[2])
+    return NO_RESERVE if is_records else WHOLE_RESERVE
 
 
 METADATA_DIRECTORY = partition_directory(topic_directory(CLUSTER_METADATA), 0)

@@ -25,9 +25,6 @@ once."""
 TEMPORARY_MAX_AGE_MS = 60 * 60 * 1000
 """A temporary file that is older was left by a put that was killed: none takes nearly as long."""
 
-ROOM_MIN_BYTES = 1 * MIB
-"""Of a disk that has less left, it is said that it is full: most appends fail there."""
-
 PASSWORD_MIN_CHARS = 8
 """Of a password that people choose, by characters: NIST SP 800-63B (revision 3, 5.1.1.2) asks for so many at
 least. Revision 4 asks for 15 where nothing but the password lets in, and docs/security.md advises them.

@@ -229,6 +229,7 @@ def _watch(gateway: Gateway, folds: FoldDuty, mirrored: MirrorFollower) -> None:
     if gateway.writer.budget is not None:
         gateway.metrics.watch_budget(gateway.writer.budget)
     gateway.metrics.watch_debt(gateway.writer.debt)
+    gateway.metrics.watch_room(gateway.writer.room)
     authenticator = gateway.access.authenticator
     if authenticator is not None:
         gateway.metrics.watch_authentications(lambda: authenticator.counts)

@@ -4,7 +4,6 @@ A duty is a function that a thread of its own calls again and again, off the eve
 Every duty is safe to kill at any point.
 """
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,13 +21,11 @@ from ingest.periodic_task import FailureLog
 from log_tables.cluster.admin.sweep import sweep
 from log_tables.cluster.busy_tables import BusyTables
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import StoreUnavailable
 from log_tables.layout import CONSUMER_OFFSETS
-from log_tables.limits import ROOM_MIN_BYTES, TEMPORARY_MAX_AGE_MS
+from log_tables.limits import TEMPORARY_MAX_AGE_MS
 from log_tables.partition.partition import Partition
 from log_tables.segments.rewrite import compact_if_dirty
-from log_tables.store.local import LocalStore
-from log_tables.store.store import Store, requests_are_paid
+from log_tables.store.store import requests_are_paid
 from log_tables.topic_table.topic_table import TopicTable
 
 CHECKPOINT_INTERVAL_S = 1.0
@@ -133,7 +130,7 @@ def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog, mirrors: Mirro
         Duty("standbys", MIRRORS_INTERVAL_S, gateway.standbys.follow, failures),
         *busy,
         Duty("sweep", SWEEP_INTERVAL_S, lambda: sweep(cluster), failures),
-        Duty(ROOM, ROOM_INTERVAL_S, lambda: check_room(cluster.store), failures),
+        Duty(ROOM, ROOM_INTERVAL_S, gateway.writer.room.look, failures),
     ]
 
 
@@ -147,21 +144,6 @@ def note_busy(gateway: Gateway, tables: BusyTables) -> None:
                 for topic in gateway.cluster.topics(include_internal=True)
                 for _, partition in topic.opened()
             },
-        )
-
-
-def check_room(store: Store, least_bytes: int = ROOM_MIN_BYTES) -> None:
-    """Raise StoreUnavailable when the disk of a local store has less than `least_bytes` left."""
-    if not isinstance(store, LocalStore):
-        return
-    try:
-        free = shutil.disk_usage(store.root).free
-    except OSError:
-        return  # the root is away, as every other duty says
-    if free < least_bytes:
-        raise StoreUnavailable(
-            f"the disk of the root is full, with {free:,} bytes left: appends and all other changes are "
-            "refused, records are served, and nothing is lost; make room on it"
         )
 
 

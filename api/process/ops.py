@@ -18,7 +18,6 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Redire
 
 from api.console.page_route import has_console, wants_page
 from api.errors import error_responses
-from api.gateway import ROOM
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictRoute
 from log_tables.errors import NotFound, NotLeader, StoreUnavailable
@@ -65,7 +64,7 @@ class Readiness(BaseModel):
 
     status: str = Field(
         examples=["ready"],
-        description="`full` where the disk of the root is: records are served, and appends refused.",
+        description="`full` while records are refused for lack of room in the store; all else goes on.",
     )
 
 
@@ -113,7 +112,7 @@ def ready(here: Here) -> Readiness:
         looked = True
     if not looked:  # anybody may ask, and the error has paths or URLs of the store
         raise StoreUnavailable("this gateway cannot serve now; its log says why")
-    return Readiness(status="full" if ROOM in here.failures.failing else "ready")
+    return Readiness(status="full" if here.writer.room.full is not None else "ready")
 
 
 @router.get(

@@ -420,7 +420,7 @@ def gateway_of(
         coordinator,
         classic,
         producers,
-        ProducerStager(cluster.store, producers, clock),
+        ProducerStager(cluster.store, producers, clock, writer.room.check),
         ProducerDuties(shards.shards, led, producers, classic, clock, failures),
         ends,
         tails,

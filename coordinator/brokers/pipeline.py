@@ -24,7 +24,7 @@ from ingest.writer import Acks, Appended, AppendOutcome, Writer, appended
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import BrokerRecord
 from log_tables.cluster.topic import Topic
-from log_tables.errors import BufferFull, LakelogError, OutcomeUnknown, UnmergedSegments
+from log_tables.errors import BufferFull, LakelogError, OutcomeUnknown, StoreFull, UnmergedSegments
 from log_tables.partition.partition import AppendRequest
 
 FORWARDED_BYTES = 8 << 20
@@ -150,7 +150,7 @@ class Pipeline:
             return False
         try:
             ticket = self._writer.sequence_now(line.topic, line.partition, entry.request, line.term)
-        except BufferFull:
+        except (BufferFull, StoreFull):  # once more, where it is said to whom it concerns
             return False
         if ticket is None:
             return False

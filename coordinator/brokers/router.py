@@ -94,7 +94,8 @@ class Router:
         then `again` is called with the index of the part and the acks to append it with, and may raise the
         part's error. Such an append is `in_turn`: others wait for it, so it waits for nobody.
 
-        Raises BufferFull, and appends nothing, when the commits of this gateway cost too much.
+        Raises BufferFull, and appends nothing, when the commits of this gateway cost too much; StoreFull when
+        the store has no room.
         """
         if not in_turn:
             self._writer.check_budget(topic, parts)

@@ -147,7 +147,12 @@ def _clock(welcome: "httpx.Response", clock: Clock) -> Finding:
 def _ready(client: "Client") -> Finding:
     check, answer = "root of the gateway", client.request("GET", "/ready", timeout_s=ASKED_S)
     if answer.json()["status"] == "full":
-        return Finding(check, State.FAIL, "its disk is full", "make room: docs/runbook.md says how")
+        return Finding(
+            check,
+            State.FAIL,
+            "its store has no room: records are refused",
+            "make room: docs/runbook.md#lakelogdiskfull says how",
+        )
     return _passed(check, "it can be read")
 
 

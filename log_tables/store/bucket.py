@@ -21,6 +21,7 @@ from log_tables.errors import (
     LakelogError,
     ObjectMissing,
     OutcomeUnknown,
+    StoreFull,
     StoreUnavailable,
 )
 from log_tables.limits import STORE_RETRIES_MAX, STORE_RETRY_LIMIT_S
@@ -63,7 +64,21 @@ _TRUE = frozenset(("true", "1", "yes", "on", "t", "y"))
 """As obstore reads a switch."""
 
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
+_FULL = re.compile(
+    r"<Code>(?:QuotaExceeded|BucketQuotaExceeded|XMinioAdminBucketQuotaExceeded|XMinioStorageFull|"
+    r"StorageFull|InsufficientStorage|AccountQuotaExceeded|StorageLimitExceeded)</Code>"
+    r"|\b507 Insufficient Storage"
+)
+"""A store says that it has no room, and has done nothing: Ceph, MinIO, and others that are like S3."""
+
+_RETRIED = re.compile(r", after \d+ retries")
+"""As obstore says that it has asked more than once."""
+
 _ERROR_CODE = re.compile(r"<Code>(\w+)</Code>")
+
+
+class _RefusedAtLast(OutcomeUnknown):
+    """The store has no room, and an earlier attempt of the same write may have been done."""
 
 
 class ObjectStore:
@@ -188,9 +203,14 @@ class ObjectStore:
             "use a store that has conditional puts"
         )
 
-    def _put_probe(self) -> None:
+    def check_room(self, data: Data) -> None:
+        """Raise StoreFull where `data` finds no room now, and StoreUnavailable. Nothing is left of it."""
+        self._put_probe(data)
+        self._put_probe()
+
+    def _put_probe(self, data: Data = b"") -> None:
         with _unnoticed():
-            self._put(_PROBE, b"")
+            self._put(_PROBE, data)
 
     def identity(self, path: str, directories: Sequence[str] = ()) -> str:  # noqa: ARG002 (it has none)
         return f"{one_spelling(self.url)} {self.head(path).modified_ms}"
@@ -238,6 +258,14 @@ def _asking(path: str, missing: bool = True, failed: type[LakelogError] = StoreU
     except (BaseError, OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and missing and not _NO_BUCKET.search(str(error)):
             raise ObjectMissing(f"there is no object {path}; it was never written, or was deleted") from None
+        if failed is OutcomeUnknown and _FULL.search(str(error)):
+            code = _ERROR_CODE.search(str(error))
+            why = f"the store has no room ({code[1]})" if code else "the store has no room"
+            # An attempt before the last may have been done, where its answer was lost.
+            certain = not _RETRIED.search(str(error))
+            raise (StoreFull if certain else _RefusedAtLast)(
+                f"{path or 'the root'} was not written: {why}; free room or raise the quota"
+            ) from None
         raise failed(
             f"the store failed at {path or 'its root'}: {_said(error)}; check that it runs, its options and "
             "its permissions"
@@ -254,6 +282,8 @@ def _unnoticed() -> Iterator[None]:
     """A write without an answer harms nobody: no other process knows the name, or none reads the object."""
     try:
         yield
+    except _RefusedAtLast as error:
+        raise StoreFull(error.message) from None
     except OutcomeUnknown as error:
         raise StoreUnavailable(error.message) from None
 

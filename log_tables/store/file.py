@@ -19,6 +19,7 @@ from log_tables.errors import (
     ObjectMissing,
     OutcomeUnknown,
     PutRefused,
+    StoreFull,
     StoreUnavailable,
 )
 from log_tables.store.objects import Data
@@ -79,6 +80,9 @@ _ADVICE = {
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EOPNOTSUPP: "use a file system that has hard links",
 }
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""A disk without room, without inodes, or with a quota that is used up."""
 
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 """The operating system refuses a call with these before it does anything."""
@@ -273,7 +277,8 @@ def unsure(path: str, failed: type[LakelogError] = OutcomeUnknown) -> Iterator[N
 
 
 def refused(path: str, error: OSError) -> PutRefused:
-    return PutRefused(f"{path} was not written: {_advice(error)}")
+    kind = StoreFull if error.errno in NO_ROOM else PutRefused
+    return kind(f"{path} was not written: {_advice(error)}")
 
 
 def exists(path: str) -> AlreadyExists:

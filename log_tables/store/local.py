@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from shutil import rmtree
+from shutil import disk_usage, rmtree
 from tempfile import mkdtemp
+from typing import TypeVar
 
 from log_tables.clock import Clock
-from log_tables.errors import InvalidArgument, ObjectMissing, StoreUnavailable
-from log_tables.layout import HOME_ANCHOR, is_secret
+from log_tables.errors import InvalidArgument, ObjectMissing, StoreFull, StoreUnavailable
+from log_tables.layout import HOME_ANCHOR, NO_RESERVE, is_secret, reserve_share
 from log_tables.store.file import (
     AtOnce,
     CallWorker,
@@ -54,6 +55,15 @@ from log_tables.store.objects import (
     check_directory,
     check_path,
 )
+from log_tables.store.reserve import RESERVE, Reserve
+
+T = TypeVar("T")
+
+_PROBE = "room"
+"""The name, below the root, of what looks for room, and of which there are temporary files alone."""
+
+_NAMES_BYTES = 32_768
+"""What a file takes besides its data: parts of blocks, and new directories, each at most one block."""
 
 PRUNED_MAX = 10
 """How often a put re-creates its directory, which a delete that left it empty has just removed."""
@@ -89,6 +99,7 @@ class LocalStore:
         except OSError as error:
             raise unusable("the root cannot be opened", error, "name another", InvalidArgument) from None
         self._anchor: str | None = None
+        self._reserve = Reserve(self._root, clock)
 
     @property
     def root(self) -> str:
@@ -147,6 +158,9 @@ class LocalStore:
             return []
 
     def put(self, path: str, data: Data) -> None:
+        self._with_room(path, data, lambda: self._put(path, data))
+
+    def _put(self, path: str, data: Data) -> None:
         with self._temporary(path, data) as temporary:
             with refusing(path):
                 temporary.make_durable()
@@ -156,6 +170,9 @@ class LocalStore:
                 self._sync_names(os.path.dirname(final))
 
     def put_if_absent(self, path: str, data: Data) -> None:
+        self._with_room(path, data, lambda: self._put_if_absent(path, data))
+
+    def _put_if_absent(self, path: str, data: Data) -> None:
         with self._temporary(path, data) as temporary:
             with refusing(path):
                 temporary.make_durable()
@@ -163,7 +180,10 @@ class LocalStore:
                 self._sync_names(self._give_name(temporary, path))
 
     def put_new(self, path: str, data: Data) -> None:
-        with self._new(path, data) as new:
+        self._with_room(path, data, lambda: self._put_new(path, data))
+
+    def _put_new(self, path: str, data: Data) -> None:
+        with closing(self._new(path, data)) as new:
             with refusing(path):
                 new.make_durable()
             with unsure(path, StoreUnavailable):  # nobody else knows the name
@@ -173,18 +193,23 @@ class LocalStore:
     def put_new_before(self, path: str, data: Data) -> Iterator[PutIfAbsent]:
         if not self._keeps_order(os.path.dirname(self._locate(path))):
             self.put_new(path, data)
-            yield self.put_if_absent
+            yield partial(self._put_if_absent_for, path)
             return
-        with self._new(path, data) as first:
+        with closing(self._with_room(path, data, lambda: self._new(path, data))) as first:
             try:
-                yield partial(self._put_after, first)
+                yield partial(self._put_after, first, path)
             except Exception:
                 if not first.durable:
                     first.remove()  # nothing names it
                 raise
 
-    def _put_after(self, first: NewFile, path: str, data: Data) -> None:
-        """Put an object if absent, which is seen only once the content of `first` and its own are durable.
+    def _put_if_absent_for(self, first: str, path: str, data: Data) -> None:
+        """Put an object that relies on the object `first`, and takes no more of the reserve than that."""
+        self._with_room(first, data, lambda: self._put_if_absent(path, data))
+
+    def _put_after(self, first: NewFile, name: str, path: str, data: Data) -> None:
+        """Put an object if absent, which is seen only once the content of `first`, the object `name`, and its
+        own are durable.
 
         The name of `first` is durable with its content then, as the file system keeps that order.
         """
@@ -192,13 +217,16 @@ class LocalStore:
         if first.durable:  # the put is repeated
             with unsure(path, StoreUnavailable):
                 self._sync_names(directory)
-            return self.put_if_absent(path, data)
+            self._put_if_absent_for(name, path, data)
+        else:
+            self._with_room(name, data, lambda: self._put_both(first, path, data))
+
+    def _put_both(self, first: NewFile, path: str, data: Data) -> None:
         with self._temporary(path, data) as temporary:
             with refusing(path):
                 self._at_once(first.make_durable, temporary.make_durable)
             with unsure(path):
                 self._sync_names(self._give_name(temporary, path))
-        return None
 
     def _keeps_order(self, directory: str) -> bool:
         """Whether the name of a new file in `directory` is durable with its content.
@@ -219,6 +247,36 @@ class LocalStore:
         if error is not None:
             raise refused(path, error)
         return os.path.dirname(final)
+
+    def _with_room(self, path: str, data: Data, put: Callable[[], T]) -> T:
+        """Put `data`, and again with more room as long as some of the reserve can be given up for `path`."""
+        last = False
+        while True:
+            try:
+                return put()
+            except StoreFull:
+                share = reserve_share(path)
+                if last or share == NO_RESERVE:
+                    raise
+            # Once more also where another process has just given up what was left.
+            last = not self._reserve.give_up(_taken_by(data), share)
+
+    def check_room(self, data: Data) -> None:
+        """Raise StoreFull where `data` finds no room now, and StoreUnavailable. Nothing is left of it."""
+        with self._temporary(_PROBE, data) as temporary, refusing(_PROBE):
+            temporary.make_durable()
+
+    def reserve(self, size_bytes: int, free_bytes: int) -> bool:
+        """Have `size_bytes` in reserve, unless making what is missing would leave less than `free_bytes`;
+        returns whether they are there. Raises StoreFull, StoreUnavailable.
+        """
+        with refusing(RESERVE):
+            self._check_root()
+            missing = self._reserve.missing_bytes(size_bytes)
+            if missing and disk_usage(self._root).free < missing + free_bytes:
+                return False
+            self._reserve.make(size_bytes)
+        return True
 
     def make_durable(self, directory: str) -> None:
         place = os.path.join(self._root, check_directory(directory))
@@ -250,18 +308,13 @@ class LocalStore:
             temporary.close()
             temporary.remove()
 
-    @contextmanager
-    def _new(self, path: str, data: Data) -> Iterator[NewFile]:
-        """The file of `path`, which was absent, with `data`."""
+    def _new(self, path: str, data: Data) -> NewFile:
+        """The file of `path`, which was absent, with `data`. To be closed."""
         with refusing(path):
             try:
-                new = self._create(path, "", data)
+                return self._create(path, "", data)
             except FileExistsError:
                 raise exists(path) from None
-        try:
-            yield new
-        finally:
-            new.close()
 
     def _create(self, path: str, name: str, data: Data) -> NewFile:
         """Create the file of `path`, or one called `name` in its directory, with `data`."""
@@ -338,7 +391,9 @@ class LocalStore:
         """Remove the temporary files of killed puts; returns how many."""
         horizon = self.now_ms() - older_than_ms
         removed = 0
-        for directory, _, names in os.walk(self._root):
+        for directory, directories, names in os.walk(self._root):
+            if directory == self._root and RESERVE in directories:
+                directories.remove(RESERVE)
             for name in names:
                 if name.startswith(TEMPORARY_PREFIX) and older(
                     file := os.path.join(directory, name), horizon
@@ -350,6 +405,9 @@ class LocalStore:
 
     def now_ms(self) -> int:
         """The time that the file system stamps on a file: that of another machine if it is remote."""
+        return self._with_room(_PROBE, b"", self._now_ms)
+
+    def _now_ms(self) -> int:
         name = TEMPORARY_PREFIX + self._clock.unique_id()
         probe = os.path.join(self._root, name)
         try:
@@ -431,6 +489,11 @@ def _sync_name(directory: Path) -> None:
 def _beside(temporary: NewFile, path: str) -> str:
     """The file of `path`, in whose directory the temporary one is."""
     return os.path.join(os.path.dirname(temporary.path), os.path.basename(path))
+
+
+def _taken_by(data: Data) -> int:
+    """The bytes of a disk that a file with `data` takes at most, and the names on the way to it."""
+    return memoryview(data).nbytes + _NAMES_BYTES
 
 
 def _order(entry: os.DirEntry[str]) -> str:

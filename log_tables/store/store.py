@@ -147,6 +147,10 @@ class Store(Protocol):
         """
         ...
 
+    def check_room(self, data: Data) -> None:
+        """Raise StoreFull where `data` finds no room now, and StoreUnavailable. Nothing is left of it."""
+        ...
+
     def remove_temporaries(self, older_than_ms: int) -> int:
         """Remove temporary files of killed puts that are older; returns how many."""
         ...

@@ -51,6 +51,9 @@ class StoreWrapper:
     def make_durable(self, directory: str) -> None:
         self._call("make_durable", directory, lambda: self.inner.make_durable(directory))
 
+    def check_room(self, data: Data) -> None:
+        self._call("check_room", "", lambda: self.inner.check_room(data))
+
     def delete(self, path: str) -> None:
         self._call("delete", path, lambda: self.inner.delete(path))
 

@@ -42,6 +42,7 @@ FIRES: dict[str, Series] = {
     "LakelogTransactionOpen": {f"lakelog_open_transaction_age_seconds{{{ON}}}": "0+60x120"},
     "LakelogServerErrors": {f'lakelog_request_errors_total{{error_code="50301",{ON}}}': "0+60x120"},
     "LakelogRefusesLoad": {f'lakelog_request_errors_total{{error_code="42901",{ON}}}': "0+120x120"},
+    "LakelogDiskFull": {f"lakelog_disk_full{{{ON}}}": "0x100 1x20"},
     "LakelogBufferFull": {
         f"lakelog_buffer_used_bytes{{{ON}}}": "95x120",
         f"lakelog_buffer_limit_bytes{{{ON}}}": "100x120",

@@ -57,6 +57,7 @@ ERRORS = [
     "SequenceGap",
     "StaleGeneration",
     "StaleProducerEpoch",
+    "StoreFull",
     "TopicExists",
     "UnknownGroup",
     "UnknownMember",

@@ -240,8 +240,8 @@ def _of_disk(here: Gateway) -> list[Problem]:
         return []
     what = f"The disk of the root has {size(usage.free)} left of {size(usage.total)}."
     todo = (
-        "Shorten retention or delete topics as long as there is room: a full disk loses nothing, and refuses "
-        "appends and every other change. Once it is full, make room on it outside of lakelog, or enlarge it."
+        "Shorten retention or delete topics, and run lakelog maintain --once: records are refused below "
+        "disk_free_min_bytes, and all else goes on as long as the reserve of the root lasts. Or enlarge it."
     )
     return [Problem("bad", what, todo)]
 

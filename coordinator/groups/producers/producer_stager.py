@@ -6,7 +6,7 @@ ones gather. So the batches of one client to a partition stay in their order.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coordinator.groups.producers.producer_coordinator import ProducerCoordinator
@@ -44,7 +44,15 @@ class _Entry:
 class ProducerStager:
     """The batches that one gateway has under way. Used on the event loop."""
 
-    def __init__(self, store: Store, coordinator: ProducerCoordinator, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        coordinator: ProducerCoordinator,
+        clock: Clock,
+        check_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`check_room` raises StoreFull while the store has no room for records."""
+        self._check_room = check_room
         self._store, self._coordinator, self._clock = store, coordinator, clock
         self._waiting: dict[int, list[_Entry]] = {}
         self._tasks = PendingTasks()
@@ -61,6 +69,7 @@ class ProducerStager:
         outcome: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
         entry = _Entry(batch, records, room, outcome)
         try:
+            self._check_room()
             partition = await self._coordinator.partition_of(batch.id)
         except LakelogError as error:
             entry.end(error)

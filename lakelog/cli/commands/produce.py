@@ -1,5 +1,6 @@
 """`lakelog produce`: records from standard input or a file."""
 
+import logging
 import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
@@ -100,6 +101,7 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
     from lakelog.client.producer.outgoing import largest_record
     from lakelog.client.producer.producer import Producer
 
+    _show_warnings()
     clock = SystemClock()
     begin = clock.monotonic()
     with connect(url, wait, "" if create else "or create it with --create") as client:
@@ -130,6 +132,13 @@ def produce(  # noqa: PLR0913, PLR0917 -- each is an option
         print_json({"topic": topic, "records": tally.count, "seconds": round(seconds, 3)})
     else:
         console().print(f"{counted(tally.count, 'record')} to topic {topic} in {seconds:.1f} s")
+
+
+def _show_warnings() -> None:
+    """Let standard error have what the producer says in its log: what it waits for."""
+    shown, log = logging.StreamHandler(), logging.getLogger("lakelog.client")
+    shown.setFormatter(logging.Formatter("lakelog: %(message)s"))
+    log.handlers = [shown]
 
 
 def _encoder(client: "Client", topic: str, schema: str | None, of_text: bool) -> "Encode | None":

@@ -120,6 +120,8 @@ class PartitionQueue:
     in_flight: bool = False
     epoch: int = 0
     sequence: int = 0
+    failing_since_s: float | None = None
+    """When the batch in hand was refused first."""
     _not_before_s: float = -math.inf
     _pause_s: float = BACKOFF.first_s
     _last_error: LakelogError | None = None
@@ -171,7 +173,7 @@ class PartitionQueue:
     def put_down(self) -> None:
         """Go on with the next batch."""
         self.batches.popleft()
-        self.in_flight = False
+        self.in_flight, self.failing_since_s = False, None
         self._not_before_s, self._pause_s = -math.inf, BACKOFF.first_s
 
     def _will_repeat(self, batch: Batch, error: Exception, now_s: float) -> bool:
@@ -179,6 +181,8 @@ class PartitionQueue:
             return self._begin_anew(batch, error)
         if isinstance(error, Retriable) or (isinstance(error, OutcomeUnknown) and self.idempotent):
             self._last_error = error
+            if self.failing_since_s is None:
+                self.failing_since_s = now_s
             self._not_before_s = now_s + float(error.details.get("retry_after_s", self._pause_s))
             self._pause_s = BACKOFF.after(self._pause_s)
             return True

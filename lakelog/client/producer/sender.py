@@ -1,5 +1,6 @@
 """The requests of a producer, and what follows from each answer: calls for both of its faces."""
 
+import logging
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,6 +17,11 @@ from log_tables.clock import Clock
 from log_tables.errors import LakelogError, NotFound, Retriable, UnknownPartition
 from log_tables.key_hash import MURMUR3
 from log_tables.partition.sequencer import client_producer_id
+
+TOLD_AFTER_S = 5.0
+"""How long a batch is repeated before it is said why."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +50,7 @@ class Sender:
         self._lock, self._clock = lock, clock
         self._id = client_producer_id(clock)
         self._questions: dict[str, _MetadataRequest] = {}
+        self._told: PartitionQueue | None = None
 
     def topic(self, name: str, partition: int | None) -> Call[TopicMetadata]:
         """The topic, asked for when it is not known, or too old, or too small for `partition`."""
@@ -76,11 +83,24 @@ class Sender:
             with self._lock:
                 error = queue.failed(failure, self._clock.monotonic())
                 if error is None:
+                    self._tell(queue, failure)
                     self._accumulator.wake()
                     return
         else:
             queue.delivered()
         self._put_down(queue, batch, base, error)
+
+    def _tell(self, queue: PartitionQueue, failure: Exception) -> None:
+        """Say once what records wait for, until those of that partition go on."""
+        now_s, since_s = self._clock.monotonic(), queue.failing_since_s
+        if self._told is None and since_s is not None and now_s - since_s >= TOLD_AFTER_S:
+            self._told = queue
+            _log.warning(
+                "records of topic %s wait, and are sent again until %g s are over: %s",
+                queue.topic,
+                self._config.delivery_s,
+                failure,
+            )
 
     def _asked(self, name: str, partition: int | None) -> Call[TopicMetadata]:
         """The topic, by one question of all that ask for it at once.
@@ -142,6 +162,7 @@ class Sender:
             self._accumulator.release(batch, error)  # first: a callback may send more
         batch.result.resolve(base, error)
         with self._lock:
+            self._told = None if self._told is queue else self._told
             queue.put_down()  # last: callbacks of a partition are called in its order
             self._accumulator.wake()
 

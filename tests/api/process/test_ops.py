@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.gateway import ROOM
 from api.metrics import INTERNAL_TOPICS, OTHER_TOPICS, TOPIC_LABELS_MAX, Metrics, TableSize
 from api.process.app import create_app
-from api.process.duties import check_room
 from api.process.server import open_gateway
 from ingest.settings import Settings
 from log_tables.layout import METADATA_DIRECTORY
 from log_tables.version import VERSION
 from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.small_disk import fill, small_disk
 from tests.kit.support import ROOT, wait_until
 
 OPERATING = ROOT / "docs" / "operating.md"
@@ -36,21 +36,28 @@ def test_a_gateway_is_alive_and_ready(gateway: RunningGateway) -> None:
 def test_a_full_disk_is_logged_once_and_said_by_ready(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway = open_gateway(Settings(data=str(tmp_path)), "http://test")  # its own duties do not run
+    with small_disk(tmp_path / "disk", 12 << 20) as disk:
+        gateway = open_gateway(Settings(data=str(disk / "root")), "http://test")  # its own duties do not run
+        room, filling = gateway.writer.room, disk / "filling"
 
-    async def run() -> list[str]:
-        said = []
-        transport = httpx.ASGITransport(create_app(gateway))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            for least_bytes in (1 << 60, 1 << 60, 0):
-                with gateway.failures.catch(ROOM):
-                    check_room(gateway.cluster.store, least_bytes)
-                said.append((await client.get("/ready")).json()["status"])
-        return said
+        fill(filling)
 
-    assert asyncio.run(run()) == ["full", "full", "ready"]
+        async def run() -> list[tuple[str, float]]:
+            said = []
+            transport = httpx.ASGITransport(create_app(gateway))
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                for step in range(3):
+                    if step == 2:
+                        filling.unlink()
+                    with gateway.failures.catch(ROOM):
+                        room.look()
+                    full = samples((await client.get("/metrics")).text)["lakelog_disk_full", ""]
+                    said.append(((await client.get("/ready")).json()["status"], full))
+            return said
+
+        assert asyncio.run(run()) == [("full", 1), ("full", 1), ("ready", 0)]
     begins, ends = (each.getMessage() for each in caplog.records if "duty room" in each.getMessage())
-    assert "appends and all other changes are refused" in begins
+    assert "records are refused" in begins
     assert "works again" in ends
 
 

@@ -1,0 +1,85 @@
+"""The reserve of a disk: given up for what makes room, by several processes at once, and made again."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from log_tables.errors import StoreFull
+from log_tables.layout import CONSUMER_OFFSETS, METADATA_DIRECTORY, commit_path, topic_directory
+from log_tables.store.local import LocalStore
+from log_tables.store.store import Store, open_store
+from tests.kit.small_disk import fill, small_disk
+
+DISK_BYTES, RESERVE_BYTES = 12 << 20, 1 << 20
+OFFSETS = topic_directory(CONSUMER_OFFSETS)
+SEGMENT = f"{topic_directory('t')}/partition=0/{1:020}-00000000.parquet"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", DISK_BYTES) as path:
+        yield path
+
+
+def full(disk: Path) -> LocalStore:
+    """A store with a reserve on a disk without room."""
+    store = opened(disk)
+    assert store.reserve(RESERVE_BYTES, 0)
+    fill(disk / "filling")
+    return store
+
+
+def opened(disk: Path) -> LocalStore:
+    store = open_store(disk / "root")
+    assert isinstance(store, LocalStore)
+    return store
+
+
+def puts(store: Store, directory: str) -> int:
+    """How many objects of 4 KiB find room."""
+    for number in range(1_000):
+        try:
+            store.put_if_absent(commit_path(directory, number), bytes(4_096))
+        except StoreFull:
+            return number
+    raise AssertionError("the disk is not full")
+
+
+def test_a_reserve_is_no_object(disk: Path) -> None:
+    store = full(disk)
+    assert list(store.list("")) == []
+    assert list(store.list_dirs("")) == []
+    store.remove_temporaries(-(1 << 40))
+    assert store.reserve(RESERVE_BYTES, 1 << 40), "nothing of it is missing"
+
+
+def test_records_take_none_of_it_and_neither_does_their_commit(disk: Path) -> None:
+    store = full(disk)
+    with pytest.raises(StoreFull, match="the disk is full"):
+        store.put_new(SEGMENT, bytes(4_096))
+    with suppress(StoreFull), store.put_new_before(SEGMENT, bytes(4_096)) as put:
+        put(commit_path(topic_directory("t"), 1), bytes(4_096))
+    assert store.reserve(RESERVE_BYTES, 1 << 40)
+
+
+def test_what_groups_commit_takes_half_of_it_and_leaves_the_rest_to_settings(disk: Path) -> None:
+    store, other = full(disk), opened(disk)
+    of_groups = puts(store, OFFSETS)
+    assert of_groups * 4_096 <= RESERVE_BYTES // 2
+    assert of_groups > 20
+    assert puts(other, METADATA_DIRECTORY) > of_groups // 2
+
+
+def test_it_is_made_again_only_where_there_is_room_beside_it(disk: Path) -> None:
+    store = full(disk)
+    store.put(commit_path(METADATA_DIRECTORY, 0), bytes(4_096))
+    assert not store.reserve(RESERVE_BYTES, 1 << 20)
+    with pytest.raises(StoreFull):
+        store.check_room(bytes(1 << 20))
+    (disk / "filling").unlink()
+    store.check_room(bytes(1 << 20))
+    assert store.reserve(RESERVE_BYTES, 1 << 20)
+    fill(disk / "filling")
+    store.put(commit_path(METADATA_DIRECTORY, 1), bytes(4_096))
