@@ -53,6 +53,8 @@ CONFIG_VARIABLE = "LAKELOG_CONFIG"
 """Names another file, as `--config` does."""
 
 
+_CLUSTER_ID = r"^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$"
+
 LogFormat = Literal["text", "json"]
 
 
@@ -105,6 +107,8 @@ class Settings(BaseSettings):
 
     data: str = Field(default="./lakelog-data", min_length=1)
     store_options: dict[str, str] = Field(default={}, repr=False)
+    must_exist: bool = False
+    cluster_id: str = Field(default="", pattern=_CLUSTER_ID)
     standby_store_options: dict[str, str] = Field(default={}, repr=False)
     replicate_max_bytes_per_second: ByteSize = ByteSize(0)
     replicate_max_requests_per_second: float = Field(default=0, ge=0)

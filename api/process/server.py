@@ -75,7 +75,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidConfig
 from log_tables.limits import HANDSHAKE_S, REQUEST_BYTES
 from log_tables.root.inspection import check_location
-from log_tables.store.store import open_store
+from log_tables.root.opening import open_cluster, open_root
 from log_tables.without_pandas import WithoutPandas
 
 if TYPE_CHECKING:
@@ -329,9 +329,10 @@ def open_gateway(
     }
     settings = settings.model_copy(update=urls)
     clock = clock or SystemClock()
-    store = open_store(settings.data, settings.store_options, clock=clock, durability=settings.durability)
+    expected = settings.must_exist, settings.cluster_id
+    store = open_root(settings.data, settings.store_options, clock, settings.durability, *expected)
     registries = registry_accesses(settings.schema_registries)
-    cluster = Cluster.open(store, clock, settings.peer_url, registries=registries)
+    cluster = open_cluster(store, clock, settings.peer_url, *expected, registries)
     check_location(cluster, settings.leader_timeout_ms / 1000)
     if settings.remote_root:
         set_remote_root(cluster, settings.remote_root)

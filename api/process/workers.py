@@ -26,7 +26,7 @@ from coordinator.access.host import host_and_port
 from ingest.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.errors import InvalidConfig, InvalidRequest, LakelogError
-from log_tables.store.store import open_store
+from log_tables.root.opening import open_root
 
 RESTART_S = 1.0
 """How long after its death a worker is started again."""
@@ -65,8 +65,10 @@ def run_workers(settings: Settings, count: int) -> None:
         )
         told = {"port": port, "advertised_url": settings.advertised_url or url}
         settings = settings.model_copy(update=told)
-        store = open_store(settings.data, settings.store_options)
-        settings = with_peer_secret(settings, store, SystemClock())  # in a bucket, too, all have the same
+        clock = SystemClock()
+        expected = settings.must_exist, settings.cluster_id
+        store = open_root(settings.data, settings.store_options, clock, settings.durability, *expected)
+        settings = with_peer_secret(settings, store, clock)  # in a bucket, too, all have the same
         ports = [each.getsockname()[1] for each in own]
         kafka_ports: list[int | None] = [None] * count
         if settings.kafka_listener:

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 
 from ingest.settings import Settings
 from lakelog.cli.common import check_mirror_installed
-from log_tables.clock import Backoff, timer
-from log_tables.cluster.cluster import Cluster
-from log_tables.store.store import open_store
+from log_tables.clock import Backoff, SystemClock, timer
+from log_tables.root.opening import open_cluster, open_root
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +38,9 @@ class Beside:
         self, what: str, command: Sequence[str], settings: Settings, restarts: Backoff = RESTARTS
     ) -> None:
         """`what` is its name in the log. Makes the root if there is none. Raises StoreUnavailable."""
-        Cluster.open(open_store(settings.data, settings.store_options))  # the command makes none
+        clock, expected = SystemClock(), (settings.must_exist, settings.cluster_id)
+        root = open_root(settings.data, settings.store_options, clock, settings.durability, *expected)
+        open_cluster(root, clock, "", *expected)  # the command makes none
         self._what = what
         self._command = [
             *(sys.executable, "-m", "lakelog", *command, "--with-stdin", "--data", settings.data),

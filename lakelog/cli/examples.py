@@ -121,6 +121,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lakelog root failback /data/lakelog --data /mnt/standby/lakelog --dry-run",
         "lakelog root failback /data/lakelog --data /mnt/standby/lakelog --discard",
     ),
+    "root create": (
+        "lakelog root create --data /srv/lakelog",
+        "lakelog root create --data /srv/lakelog --once /var/lib/lakelog/cluster-id",
+    ),
     "root copy": (
         "lakelog root copy /data/lakelog s3://backup/lakelog --store-option region=eu-central-1",
         "lakelog root copy s3://backup/lakelog /data/restored --keep-id --with-credentials",

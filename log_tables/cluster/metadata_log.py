@@ -258,8 +258,11 @@ def _first(store: Store, clock: Clock, create: bool) -> Partition:
     try:
         create_table(store, directory, clock, {PROPERTY_FORMAT: FORMAT})
     except AlreadyExists:
-        pass  # another process was first, with the same table
-    return Partition(store, directory, clock)
+        return Partition(store, directory, clock)  # another process was first, with the same table
+    log = Partition(store, directory, clock)
+    at = store.url.removeprefix("file://")
+    _log.warning("there was no cluster at %s: made a new one, with the id %s", at, log.snapshot.metadata.id)
+    return log
 
 
 class MetadataLog(KeyedLog):

@@ -220,6 +220,11 @@ def test_its_commands_run_and_end_in_order(tmp_path: Path, s3: S3Server) -> None
     url, data = f"http://127.0.0.1:{port}", f"{s3.bucket('chart')}/root"
     own = {"LAKELOG_PORT": str(port), "LAKELOG_PEER_URL": url, "metrics": str(metrics)}
 
+    root = resources["Job r-lakelog-root"]["spec"]["template"]["spec"]["containers"][0]
+    with started(gateway(resources), s3, data, **own) as early:
+        assert early.wait() == 1  # Kubernetes starts it again until the root is there
+    with started(root, s3, data, **own) as making:
+        assert making.wait() == 0
     with started(gateway(resources), s3, data, **own) as serving:
         wait_until(lambda: answers(f"{url}/ready"), "the gateway is ready")
         assert httpx.get(f"{url}/topics").status_code == 401

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,15 +93,20 @@ class Machine:
     def start(self, name: str) -> "AbstractContextManager[subprocess.Popen[str]]":
         """A unit: its ExecStart, in its working directory, with its environment."""
         service = read(DEPLOY / "systemd" / f"{name}.service")
+        for command in service.get("ExecStartPre", []):
+            subprocess.run(self.words(command), **self.place(service), check=True)
         (command,) = service["ExecStart"]
+        return running(self.words(command), **self.place(service), stdout=subprocess.PIPE)
+
+    def words(self, command: str) -> list[str]:
         program, *words = self.here(command).split()
         assert program == INSTALLED
-        return running(
-            [*LAKELOG, *words],
-            cwd=self.here(service["WorkingDirectory"][0]),
-            env=environment_of(dict(self.here(each).split("=", 1) for each in service["Environment"])),
-            stdout=subprocess.PIPE,
-        )
+        return [*LAKELOG, *words]
+
+    def place(self, service: Unit) -> dict[str, Any]:
+        """Where a command of a unit runs, and its environment."""
+        variables = dict(self.here(each).split("=", 1) for each in service["Environment"])
+        return {"cwd": self.here(service["WorkingDirectory"][0]), "env": environment_of(variables)}
 
 
 @pytest.fixture
@@ -127,6 +133,22 @@ def test_a_maintenance_without_a_root_ends_so_that_it_is_started_again(machine: 
         assert maintenance.wait() != 0
     assert "RestartPreventExitStatus" not in read(DEPLOY / "systemd" / "lakelog-maintenance.service")
     assert read(DEPLOY / "systemd" / "lakelog.service")["RestartPreventExitStatus"] == ["2"]
+
+
+def test_a_root_that_is_gone_after_the_first_start_is_not_made_again(machine: Machine) -> None:
+    root = machine.directory / "state" / "root"
+    with machine.start("lakelog") as gateway:
+        wait_until(lambda: answers(f"http://127.0.0.1:{machine.port}/ready"), "the gateway is ready")
+        assert ended(gateway) == 0
+    root.rename(machine.directory / "elsewhere")
+    root.mkdir()  # a mount point without its mount
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        machine.start("lakelog")
+    assert refused.value.returncode == 1
+    service = read(DEPLOY / "systemd" / "lakelog.service")
+    serving = subprocess.run(machine.words(service["ExecStart"][0]), **machine.place(service), check=False)
+    assert serving.returncode == 1  # not 2: with the mount back, systemd's next attempt succeeds
+    assert not [*root.iterdir()]
 
 
 def test_the_settings_that_the_file_shows_are_settings() -> None:

@@ -1,4 +1,4 @@
-"""A standby of a root that goes on between any two looks at it is whole at each moment at which it says so."""
+"""A standby is whole whenever it says so, though its root goes on between any two looks at it."""
 
 import pytest
 

@@ -1,6 +1,8 @@
 """`lakelog root` and `lakelog fsck`: check a root, copy it, make a copy independent, repeat its folds."""
 
+import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,6 +27,68 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None)
 _Options = Annotated[
     list[str], typer.Option("--store-option", metavar="NAME=VALUE", help="An object store option of TO.")
 ]
+
+
+@app.command()
+def create(
+    data: Data = None,
+    once: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Only if this file is not there. It gets the cluster id, and from then on the root must be.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a cluster in an empty root, and say its id; of a root that has one only say its id.
+
+    The file of --once is outside of the root: if its mount is missing at the next start, this command fails.
+    """
+    from ingest.settings import load_settings
+    from log_tables.clock import SystemClock
+    from log_tables.root.opening import open_cluster, open_root
+
+    settings, clock = load_settings(None, data=data), SystemClock()
+    noted = _noted(once)
+    store = open_root(settings.data, settings.store_options, clock, cluster_id=noted or settings.cluster_id)
+    cluster = open_cluster(store, clock, cluster_id=noted or settings.cluster_id)
+    if once is not None and not noted:
+        _note(once, cluster.cluster_id)
+    if json:
+        print_json({"cluster_id": cluster.cluster_id})
+    else:
+        console().print(f"the cluster id is {cluster.cluster_id}")
+
+
+def _noted(once: Path | None) -> str:
+    """The cluster id in the file of --once; empty without one. Raises InvalidArgument."""
+    if once is None:
+        return ""
+    try:
+        found = once.read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"{once} cannot be read ({error}); name another file") from None
+    if not found:
+        raise InvalidArgument(
+            f"{once} is empty, and has to hold a cluster id; remove it before a first start"
+        )
+    return found
+
+
+def _note(once: Path, cluster_id: str) -> None:
+    """Let the file of --once hold the id: whole, or not there. Raises InvalidArgument."""
+    made = once.with_name(f"{once.name}.new")
+    try:
+        with made.open("w") as file:
+            file.write(f"{cluster_id}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        made.replace(once)
+    except OSError as error:
+        raise InvalidArgument(f"{once} cannot be written ({error.strerror}); name another file") from None
 
 
 @app.command()

@@ -65,6 +65,12 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
     config: Annotated[
         str | None, typer.Option(help="Settings file (TOML); lakelog.toml where it exists.")
     ] = None,
+    must_exist: Annotated[
+        bool,
+        typer.Option(
+            "--must-exist", help="Refuse to start where there is no cluster, instead of making one."
+        ),
+    ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve other machines without authentication.")
     ] = False,
@@ -89,6 +95,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
             "port": port,
             "broker_rack": rack,
             "insecure": insecure or None,
+            "must_exist": must_exist or None,
             "log_format": log_format,
         }
         settings = load_settings(config, **{**named, **pairs(set_, "--set")})
