@@ -14,6 +14,7 @@ from jobs.replica.table_log import (
     copy_checkpoint,
     delete_before,
     first_version,
+    goes_on,
     put_base,
     put_read,
     read_base,
@@ -70,11 +71,15 @@ class Carrier:
                 f"{self.witness} is no longer in the root {self.source.url}; check that it is mounted"
             ) from None
 
-    def look(self, copy: TableCopy, version: int) -> list[ReadCommit]:
-        """Read a table on from `version`, and bring large files over. Raises ObjectMissing when a file is
-        gone, and what the stores raise.
+    def look(self, copy: TableCopy, version: int, is_late: bool = False) -> list[ReadCommit]:
+        """Read a table on from `version`, and bring large files over. `is_late`: the log may go on beyond
+        that without it.
+
+        Raises ObjectMissing when a file is gone, or the log before `version`, and what the stores raise.
         """
         found = read_on(self.source, copy.directory, version, lambda add: self._fetched(copy, add))
+        if not found and is_late and not goes_on(self.source, copy.directory, version):
+            raise ObjectMissing(f"version {version} of {copy.directory} is no longer in its log")
         if any(read.commit.adds for read in found) and copy.kind is not Kind.FOLD:
             self._copy_schemas()
         return found

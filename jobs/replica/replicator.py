@@ -25,7 +25,7 @@ from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.standby import StandbyMark, put_mark, read_mark
 from log_tables.errors import Conflict, LakelogError, ObjectMissing
 from log_tables.layout import METADATA_DIRECTORY, commit_path
-from log_tables.limits import REPLACED_FILE_RETENTION_MS
+from log_tables.limits import LOG_RETENTION_MS, REPLACED_FILE_RETENTION_MS
 from log_tables.record import Record, to_records
 from log_tables.root.group_replay import applied
 from log_tables.segments import segment as segments
@@ -55,6 +55,11 @@ _COUNT_S = 1.0
 _FAILED_S = 1.0
 _FAILED_MAX_S = 30.0
 
+_LATE_S = LOG_RETENTION_MS / 2000
+"""A table that was not looked at for so long, by a clock that goes on in sleep, may have lost its next commits:
+the original keeps them for an hour.
+"""
+
 _TIDY_COMMITS = 50
 """So many commits after it was looked for last, the original's newest checkpoint is looked for."""
 
@@ -69,7 +74,7 @@ class _Done:
     copy: TableCopy
     act: Callable[[TableCopy, Any], None]
     made: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ class Replicator:
         self._obligations = list[Cause]()
         self._obliged_s = 0.0
         self._mark: StandbyMark | None = None
-        self._ended: Exception | None = None
+        self._ended: BaseException | None = None
         self._put_bytes = 0
         self._lost, self._source_s = "", clock.monotonic()
         self._is_paid = requests_are_paid(source.url)
@@ -269,8 +274,10 @@ class Replicator:
                 self._plan(copy, _PAUSE_S)
             else:
                 copy.is_looking = True
-                look = partial(self._carrier.look, copy, copy.seen_version + 1)
-                self._submit(copy, look, partial(self._looked, self._clock.monotonic()))
+                now_s = self._clock.boottime()
+                is_late = copy.seen_version < 0 or now_s > copy.looked_on_s + _LATE_S
+                look = partial(self._carrier.look, copy, copy.seen_version + 1, is_late)
+                self._submit(copy, look, partial(self._looked, self._clock.monotonic(), now_s))
 
     def _submit(
         self, copy: TableCopy, task: Callable[[], Any], act: Callable[[TableCopy, Any], None]
@@ -279,15 +286,15 @@ class Replicator:
             done = _Done(copy, act)
             try:
                 done.made = task()
-            except Exception as error:  # noqa: BLE001 -- the thread that decides looks at it
+            except BaseException as error:  # noqa: BLE001 -- the thread that decides looks at it
                 done.error = error
             self._done.put(done)
 
         self._running += 1
         self._pool.submit(work)
 
-    def _looked(self, began_s: float, copy: TableCopy, found: list[ReadCommit]) -> None:
-        copy.is_looking, copy.looked_s = False, began_s
+    def _looked(self, began_s: float, on_s: float, copy: TableCopy, found: list[ReadCommit]) -> None:
+        copy.is_looking, copy.looked_s, copy.looked_on_s = False, began_s, on_s
         now = self._clock.monotonic()
         for read in found:
             waiting = self._waiting(copy, read, now)
@@ -566,7 +573,7 @@ class Replicator:
 
     # Failing
 
-    def _failed(self, copy: TableCopy, error: Exception) -> None:
+    def _failed(self, copy: TableCopy, error: BaseException) -> None:
         if isinstance(error, Diverged) or not isinstance(error, LakelogError):
             self._ended = self._ended or error
             return

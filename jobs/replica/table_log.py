@@ -250,6 +250,14 @@ def first_version(store: Store, directory: str) -> int:
     return 0
 
 
+def goes_on(store: Store, directory: str, version: int) -> bool:
+    """Whether a table's log can be read on from `version`, which it has not, or not yet."""
+    newest = max(
+        (commit_version(item.path) or 0 for item in store.list(f"{log_directory(directory)}/")), default=0
+    )
+    return newest < version or read_data(store, directory, version) is not None
+
+
 def log_before(store: Store, directory: str, first: int) -> Iterator[str]:
     """The files of the log of versions before `first`, the oldest first."""
     for item in [*store.list(f"{log_directory(directory)}/")]:

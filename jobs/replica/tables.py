@@ -49,7 +49,8 @@ class Waiting:
 @dataclass(slots=True)
 class TableCopy:
     """A table. The standby has `version` and the high watermark `end`; the original had `seen_version` and
-    `seen_end` when it was looked at last, a look that began at `looked_s`. `level_s` is the time as of which
+    `seen_end` when it was looked at last, a look that began at `looked_s`, which is `looked_on_s` by a clock that goes on in
+    sleep. `level_s` is the time as of which
     the standby has all of it, `due_s` that of the next look; `saw_end_s` when the last look began that found
     nothing new.
     """
@@ -61,6 +62,7 @@ class TableCopy:
     seen_version: int = -1
     seen_end: int = 0
     looked_s: float = -math.inf
+    looked_on_s: float = -math.inf
     saw_end_s: float = -math.inf
     level_s: float = -math.inf
     due_s: float = -math.inf

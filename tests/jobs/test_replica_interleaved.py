@@ -45,7 +45,7 @@ def check_copy(source: Store, target: Store) -> None:
     assert newest_versions(target) == newest_versions(source)
 
 
-@pytest.mark.parametrize(("workload", "least"), [(False, 25), (True, 100)], indirect=["workload"])
+@pytest.mark.parametrize(("workload", "least"), [(False, 20), (True, 40)], indirect=["workload"])
 @pytest.mark.parametrize("pace", [0.5, 0.9])
 def test_a_level_standby_stays_whole_while_the_original_goes_on(
     workload: Workload, least: int, seed: int, pace: float

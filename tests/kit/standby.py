@@ -24,13 +24,18 @@ from log_tables.store.wrapper import StoreWrapper
 from log_tables.table.snapshot import Snapshot
 from log_tables.table.table import Table
 from log_tables.topic_partition import TopicIdPartition
+from log_tables.topic_table.topic_table import TopicTable
 from tests.kit.support import WAIT_S
 
 T = TypeVar("T")
 
 
 def follow(
-    source: Store, target: Store, until: Callable[[], bool] | None = None, clock: Clock | None = None
+    source: Store,
+    target: Store,
+    until: Callable[[], bool] | None = None,
+    clock: Clock | None = None,
+    with_credentials: bool = False,
 ) -> None:
     """Let `target` follow `source` until it is level, and `until` holds; without it until all is there that
     is there now.
@@ -43,7 +48,7 @@ def follow(
             stopping.set()
 
     with _bounded(stopping) as timed_out:
-        Replicator(source, target, clock or SystemClock()).run(stopping, look)
+        Replicator(source, target, clock or SystemClock(), with_credentials).run(stopping, look)
     assert not timed_out.is_set(), f"it is not level: {newest_versions(target)}, wanted {goal}"
 
 
@@ -121,6 +126,7 @@ class _Looks:
     def __init__(self, store: Store) -> None:
         self._store, self._cluster = store, Cluster.open(store, SystemClock(), create=False)
         self._groups, self._read = GroupReplay(), dict[str, Table]()
+        self._folds = dict[str, TopicTable]()
 
     def problems(self) -> Iterator[str]:
         self._cluster.refresh(wait=True)
@@ -142,6 +148,14 @@ class _Looks:
                 yield f"group {key.group} is at {committed.offset} of {key.topic}, which ends before"
         if groups.behind():
             yield f"groups have offsets of transactions that have not ended: {groups.behind()}"
+        for topic in self._cluster.topics():
+            fold = self._folds.setdefault(
+                topic.directory, TopicTable(self._store, topic.directory, SystemClock())
+            ).refresh(wait=True)
+            for number in range(topic.partition_count):
+                read = tables[TopicIdPartition(topic.name, topic.topic_id, number)]
+                if fold.noted(number) > read.version:
+                    yield f"{topic.directory} is ahead of its partition {number}"
         there = {item.path for item in self._store.list("staging/")}
         yield from (f"{path} is missing" for path in groups.staged().keys() - there)
         yield from _unapplied(tables, groups)

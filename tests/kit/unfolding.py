@@ -1,4 +1,4 @@
-"""All that is written to a root, in order, and a root that goes on while it is read."""
+"""All writes to a root, in order, and a root that goes on while it is read."""
 
 import threading
 from collections.abc import Callable, Sequence
