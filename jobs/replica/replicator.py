@@ -56,8 +56,8 @@ _FAILED_S = 1.0
 _FAILED_MAX_S = 30.0
 
 _LATE_S = LOG_RETENTION_MS / 2000
-"""A table that was not looked at for so long, by a clock that goes on in sleep, may have lost its next commits:
-the original keeps them for an hour.
+"""A table that was not looked at for so long, by a clock that goes on in sleep, may have lost its next
+commits: the original keeps them for an hour.
 """
 
 _TIDY_COMMITS = 50

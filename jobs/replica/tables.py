@@ -49,10 +49,9 @@ class Waiting:
 @dataclass(slots=True)
 class TableCopy:
     """A table. The standby has `version` and the high watermark `end`; the original had `seen_version` and
-    `seen_end` when it was looked at last, a look that began at `looked_s`, which is `looked_on_s` by a clock that goes on in
-    sleep. `level_s` is the time as of which
-    the standby has all of it, `due_s` that of the next look; `saw_end_s` when the last look began that found
-    nothing new.
+    `seen_end` when it was looked at last. That look began at `looked_s`; by a clock that goes on in sleep, at
+    `looked_on_s`. `level_s` is the time as of which the standby has all of it, `due_s` that of the next look;
+    `saw_end_s` when the last look began that found nothing new.
     """
 
     directory: str

@@ -52,9 +52,9 @@ def check_location(cluster: Cluster, wait_s: float) -> None:
     copy that is not finished or not whole, or that the original may contradict; StoreUnavailable. The tables
     over topics are made to agree with their partitions, and transactional ids are fenced.
     """
-    check_served(cluster.store)
     if locate(cluster.store) is RootLocation.HERE:
         return
+    check_served(cluster.store)  # a standby was never noted to be anywhere
     check_finished(cluster.store)
     found = inspect(cluster)
     problems = found.problems or [*_unknowable(cluster, found)]

@@ -42,6 +42,7 @@ NOT_ASKED = {
     ("context set", "data"): "as above",
     ("doctor", "url"): "what is wrong there is a finding",
     ("doctor", "data"): "as above",
+    ("catalog sync", "url"): "it is that of a catalog, of which a wrong kind is found first",
     ("mirror groups", "url"): "the gateway is asked after the root and the source",
     ("mirror promote", "url"): "as above",
     ("mirror run", "url"): "as above",
