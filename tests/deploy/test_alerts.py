@@ -75,6 +75,9 @@ FIRES: dict[str, Series] = {
     "LakelogMirrorBehind": {
         f'lakelog_mirror_lag_seconds{{mirror="m",topic="t",partition="0",{ON}}}': "0+60x120"
     },
+    "LakelogStandbyBehind": {f'lakelog_standby_lag_seconds{{standby="s",{ON}}}': "0+60x120"},
+    "LakelogStandbyTroubled": {f'lakelog_standby_troubled_processes{{standby="s",{ON}}}': "0x60 1x60"},
+    "LakelogStandbyWithoutProcess": {f'lakelog_standby_processes{{standby="s",{ON}}}': "1x100 0x20"},
     "LakelogLoginsFail": {f'lakelog_request_errors_total{{error_code="40101",{ON}}}': "0+120x120"},
     "LakelogAuditLost": {f'lakelog_audit_dropped_events_total{{reason="waiting",{ON}}}': "_x115 5x10"},
     "LakelogSchemasFail": {f'lakelog_schema_lookups_total{{outcome="failed",source="s",{ON}}}': "0+1x120"},
