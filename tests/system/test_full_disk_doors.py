@@ -76,7 +76,7 @@ def test_a_full_root_refuses_records_and_commits_what_frees_room(disk: Path, tmp
         assert "the disk is full" in copied.stderr
         assert 0 < len([*reserve.iterdir()]) < PIECES
 
-        assert "records have waited for" in waiting.stderr.readline()
+        assert "are sent again until" in waiting.stderr.readline()
         filling.unlink()
         wait_until(lambda: ready(gateway) == "ready", "the gateway takes records again")
         assert waiting.wait() == 0
