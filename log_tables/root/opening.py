@@ -27,11 +27,13 @@ def open_root(
     durability: Durability = "auto",
     must_exist: bool = False,
     cluster_id: str = "",
+    mounts: Path = FSTAB,
 ) -> Store:
     """The store of the root at `url`, in which a cluster may be begun unless it `must_exist`.
 
-    With a `cluster_id` it must exist, too, and `check_cluster` says whether it is the right one. Raises
-    StoreUnavailable for a root that is not there, InvalidArgument, CorruptLog.
+    With a `cluster_id` it must exist, too, and `open_cluster` says whether it is the right one. `mounts`
+    lists those that the machine is to have. Raises StoreUnavailable for a root that is not there,
+    InvalidArgument, CorruptLog.
     """
     if must_exist or cluster_id:
         try:
@@ -47,11 +49,11 @@ def open_root(
         if requests_are_paid(url):
             return open_store(url, options, clock=clock)  # which shows that it has conditional puts
         return store
-    missing = _missing_mount(url)
+    missing = _missing_mount(url, mounts)
     if missing is not None and not _is_there(url):
         raise StoreUnavailable(
-            f"there is no cluster at {url}, and {missing} is not mounted, as {FSTAB} says that it should be; "
-            "mount it and start again"
+            f"there is no cluster at {url}, and {missing} is not mounted, which {mounts} lists; mount it and "
+            "start again"
         )
     return open_store(url, options, clock=clock, durability=durability)
 
@@ -94,14 +96,14 @@ def _is_there(url: str) -> bool:
         return False
 
 
-def _missing_mount(url: str) -> str | None:
+def _missing_mount(url: str, mounts: Path) -> str | None:
     """The directory at or above a local root that is to be a mount and is none now."""
     parts = urlsplit(url)
     if "://" in url and parts.scheme != "file":
         return None
     root = Path(unquote(parts.path) if "://" in url else url).absolute()
     try:
-        lines = FSTAB.read_text(errors="replace").splitlines()
+        lines = mounts.read_text(errors="replace").splitlines()
     except OSError:
         return None
     fields = [line.split() for line in lines if not line.lstrip().startswith("#")]

@@ -79,7 +79,7 @@ def rendered(directory: Path, values: dict[str, Any], version: str = VERSIONS[-1
 
 def pods(resources: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for resource in resources.values():
-        if resource["kind"] in ("StatefulSet", "Deployment"):
+        if resource["kind"] in ("StatefulSet", "Deployment", "Job"):
             yield resource["spec"]["template"]["spec"]
 
 
@@ -100,8 +100,25 @@ def test_kubernetes_takes_what_it_makes(tmp_path: Path, values: dict[str, Any], 
             assert kubernetes_validate.validate(resource, version, strict=True), name
     kinds = sorted(resource["kind"] for resource in resources.values())
     others = ["PodMonitor"] * 2 if values else []
-    plain = ["Deployment", "PodDisruptionBudget", "Service", "Service", "ServiceAccount", "StatefulSet"]
+    plain = [
+        "Deployment",
+        "Job",
+        "PodDisruptionBudget",
+        "Service",
+        "Service",
+        "ServiceAccount",
+        "StatefulSet",
+    ]
     assert kinds == sorted([*plain, *others])
+
+
+def test_only_an_install_makes_the_root(tmp_path: Path) -> None:
+    upgraded = helm("template", "r", CHART, "--is-upgrade", "--kube-version", VERSIONS[-1])
+    assert upgraded.returncode == 0, upgraded.stderr
+    assert "kind: Job" not in upgraded.stdout
+    assert "Job r-lakelog-root" not in rendered(tmp_path, {"createRoot": False})
+    names = {each["name"]: each.get("value") for each in gateway(rendered(tmp_path, {}))["env"]}
+    assert names["LAKELOG_MUST_EXIST"] == "true"
 
 
 def test_the_values_of_the_page_are_values(tmp_path: Path) -> None:

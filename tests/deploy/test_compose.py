@@ -102,6 +102,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         services.run("bucket")
         services.up("store")
+        services.run("root")  # as the gateways depend on it
+        services.run("root")  # and at each `up` again
         key, of_prometheus, _ = [services.run("gateway-1", *words).split("\n")[0] for words in first_steps()]
         services.mount("prometheus", of_prometheus)
         services.up("gateway-1", "gateway-2", "maintenance", "prometheus")

@@ -9,10 +9,13 @@ import pytest
 
 
 @contextmanager
-def small_disk(path: Path, size_bytes: int) -> Iterator[Path]:
-    """A disk of `size_bytes` at the directory `path`; skips the test where this account may mount none."""
+def small_disk(path: Path, size_bytes: int, files: int = 0) -> Iterator[Path]:
+    """A disk of `size_bytes` at the directory `path`, of so many `files` at most if that is not 0; skips the
+    test where this account may mount none.
+    """
     path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path)]
+    options = f"size={size_bytes}" + (f",nr_inodes={files}" if files else "")
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)]
     if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("this account may not mount a disk")
     try:
