@@ -4,6 +4,7 @@ Up to a version both have the same commits of a table. What only the old root ha
 there and never came over; it is taken off, and the files that both have are not copied again.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.metadata_log import BrokerLeft, BrokerRecord
+from log_tables.cluster.metadata_log import decode as decode_record
 from log_tables.cluster.standby import StandbyMark, check_served, put_mark, read_mark
 from log_tables.counts import counted
 from log_tables.errors import Conflict, InvalidArgument, ObjectMissing
@@ -27,11 +30,15 @@ from log_tables.layout import (
     log_directory,
 )
 from log_tables.limits import TABLES_AT_ONCE
+from log_tables.record import to_records
 from log_tables.root.listed_brokers import find_living
+from log_tables.segments import segment as segments
 from log_tables.store.store import Store, overlap
 from log_tables.table.checkpoint import hinted_version
 from log_tables.table.commit import decode, read_data
-from log_tables.table.table import Table
+from log_tables.table.snapshot import segment_of
+
+_TABLE = re.compile(rf"{TOPICS}/(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>\d+))?(/|$)")
 
 SHOWN = 5
 """How many tables an error names."""
@@ -72,7 +79,8 @@ def fail_back(
     if overlap(old.url, new.url):
         raise InvalidArgument("a root cannot follow itself; name another directory or URL")
     check_served(new)
-    cluster_id = Table(new, METADATA_DIRECTORY, clock).snapshot.metadata.id
+    kept = Cluster.open(new, clock, create=False)
+    cluster_id = kept.cluster_id
     mark = StandbyMark(new.url, cluster_id)
     begun = read_mark(old)
     if begun is None:
@@ -80,7 +88,9 @@ def fail_back(
     elif (begun.cluster_id, begun.is_promoted) != (cluster_id, False):
         raise Conflict(f"{old.url} is a standby of {begun.source} already; replicate to it from there")
     with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="failback") as pool:
-        branches = [each for each in pool.map(lambda at: _branch(old, new, at), [*_tables(old)]) if each]
+        branches = [
+            each for each in pool.map(lambda at: _branch(old, new, kept, at), [*_tables(old)]) if each
+        ]
         lost = [each for each in branches if each.records]
         if dry_run:
             return branches
@@ -126,7 +136,7 @@ def _versions(store: Store, directory: str) -> list[int]:
     return sorted(version for version in found if version is not None)
 
 
-def _branch(old: Store, new: Store, directory: str) -> Branch | None:
+def _branch(old: Store, new: Store, kept: Cluster, directory: str) -> Branch | None:
     """How a table of the old root went on alone; None if it did not."""
     here = _versions(old, directory)
     there = {*_versions(new, directory)}
@@ -141,12 +151,45 @@ def _branch(old: Store, new: Store, directory: str) -> Branch | None:
     version = both[low - 1] if low else -1
     if version == here[-1]:
         return None
+    if directory == METADATA_DIRECTORY and not _has_changes(old, version, here):
+        return Branch(directory, version, here[-1])
     ends = {at: _end(old, directory, at) for at in here if at >= version}
     known = [end for end in ends.values() if end is not None]
-    if not known or version < 0:
+    if not known or (not there and _is_deleted(kept, directory)):
         return Branch(directory, version, here[-1])
+    if version < 0:  # nothing says that the new root has a part of it
+        return Branch(directory, version, here[-1], 0 if here[0] == 0 else known[0], known[-1])
     first = ends.get(version)
     return Branch(directory, version, here[-1], known[0] if first is None else first, known[-1])
+
+
+def _has_changes(old: Store, version: int, here: Sequence[int]) -> bool:
+    """Whether the metadata log after `version` changes more than the list of gateways."""
+    for at in here:
+        data = read_data(old, METADATA_DIRECTORY, at) if at > version else None
+        commit = None if data is None else decode(data, commit_path(METADATA_DIRECTORY, at))
+        if commit is None or all(txn.app_id != TXN_HIGH_WATERMARK for txn in commit.txns):
+            continue  # it appends nothing
+        for segment in map(segment_of, commit.adds):
+            try:
+                file = old.get(f"{METADATA_DIRECTORY}/{segment.path}")
+            except ObjectMissing:
+                return True  # it was merged since: nobody knows
+            for batch in segments.read_bytes(file, METADATA_DIRECTORY, segment):
+                records = map(decode_record, to_records(batch))
+                if not all(isinstance(record, BrokerRecord | BrokerLeft) for record in records):
+                    return True
+    return False
+
+
+def _is_deleted(new: Cluster, directory: str) -> bool:
+    """Whether a table that `new` lacks was of a topic that was deleted there, not of the old root alone."""
+    found = _TABLE.match(directory)
+    record = None if found is None else new.metadata_log.topic(found["name"])
+    if found is None or record is None:
+        return False
+    number = int(found["number"] or 1)
+    return number < record.incarnation or (number == record.incarnation and not record.live)
 
 
 def _end(store: Store, directory: str, version: int) -> int | None:
