@@ -261,7 +261,7 @@ def _first(store: Store, clock: Clock, create: bool) -> Partition:
         return Partition(store, directory, clock)  # another process was first, with the same table
     log = Partition(store, directory, clock)
     at = store.url.removeprefix("file://")
-    _log.warning("there was no cluster at %s: made a new one, with the id %s", at, log.snapshot.metadata.id)
+    _log.info("there was no cluster at %s: made a new one, with the id %s", at, log.snapshot.metadata.id)
     return log
 
 

@@ -365,7 +365,7 @@ def test_what_killed_puts_left_goes_from_both_roots(tmp_path: Path, clock: Manua
 
 def test_a_sweep_that_fails_is_reported_next_to_the_outcomes(tmp_path: Path, clock: ManualClock) -> None:
     cluster = tiered_cluster(tmp_path, clock)
-    create_topic(cluster, "u")
+    create_topic(cluster, "u", configs={"topic.delete.delay.ms": "0"})
     delete_topic(cluster, "u")
     partition = cluster.claim(create_topic(cluster, "t"), 0)
     append_each(partition, [b"%d" % number for number in range(DUE)])

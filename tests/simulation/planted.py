@@ -105,7 +105,7 @@ FAULTS: tuple[Planted, ...] = (
     Planted(
         "a commit is put before its segment is durable",
         "log_tables.store.local",
-        "LocalStore._put_after",
+        "LocalStore._put_both",
         "self._at_once(first.make_durable, temporary.make_durable)",
         "temporary.make_durable()",
         "not within 60 s: everything works again",
@@ -116,7 +116,7 @@ FAULTS: tuple[Planted, ...] = (
     Planted(
         "an answer does not wait for the directory of the commit",
         "log_tables.store.local",
-        "LocalStore._put_after",
+        "LocalStore._put_both",
         "self._at_once(first.make_durable, temporary.make_durable)\n"
         "            with unsure(path):\n"
         "                self._sync_names(self._give_name(temporary, path))",
@@ -167,8 +167,8 @@ FAULTS: tuple[Planted, ...] = (
         "            if certain:\n                raise\n",
         "            raise\n",
         "a write that failed is there",
-        94,
-        4_122,
+        472,
+        6_120,
         "store",
     ),
     Planted(
@@ -181,8 +181,8 @@ FAULTS: tuple[Planted, ...] = (
         "        except (OutcomeUnknown, StoreUnavailable):\n"
         "            certain = False\n",
         "is next; send the batches in order",
-        63,
-        3_032,
+        6,
+        2_510,
         "bucket",
     ),
     Planted(
@@ -260,8 +260,8 @@ FAULTS: tuple[Planted, ...] = (
         "transaction_state.remember(counts.get(group), intents[group], retries[group])",
         "transaction_state.remember(counts.get(group), intents[group], {})",
         "a value is there more than once",
-        6,
-        4_496,
+        72,
+        3_098,
         "deaths",
     ),
     Planted(
@@ -305,7 +305,7 @@ FAULTS: tuple[Planted, ...] = (
     ),
     Planted(
         "retention looks at the oldest record of a segment",
-        "jobs.retention",
+        "log_tables.table.first_segments",
         "too_old",
         "if item.max_timestamp >= oldest",
         "if item.min_timestamp >= oldest",

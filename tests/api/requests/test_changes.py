@@ -123,8 +123,11 @@ def test_each_request_has_the_event_that_it_should(tmp_path: Path, app: FastAPI)
     asyncio.run(ask_each())
     # A group with a member is not deleted, nor are records that are not there: test_audit_duty.py has both.
     # Nothing of such a group is undone: tests/api/v2/test_undo.py.
+    # No topic of the name is deleted: tests/api/v2/test_deleted_topics.py.
     # A mirror needs a source: tests/api/v2/test_mirrors.py.
     assert CHANGES.keys() - changed <= {
+        "POST /deleted-topics/{topic}/undelete",
+        "DELETE /deleted-topics/{topic}",
         "POST /mirrors",
         "POST /mirrors/{mirror}/promote",
         "DELETE /consumers/{group}",

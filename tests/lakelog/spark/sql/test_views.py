@@ -269,7 +269,7 @@ def test_a_topic_of_the_name_of_a_table_comes_first(spark: "SparkSession", clust
     create_topic(cluster, "Consumer_Offsets")
     register(spark, cluster, names="consumer_offsets")
     topics = ["__cluster_metadata", "Consumer_Offsets", "consumer_lag"]
-    assert register(spark, cluster) == [*topics, "maintenance_runs", "audit", "mirror_gaps"]
+    assert register(spark, cluster) == [*topics, "maintenance_runs", "audit", "audit_writes", "mirror_gaps"]
     assert rows(spark, "select value from consumer_lag") == [(b"mine",)]
     assert "value" in spark.table("consumer_offsets").columns
     delete_topic(cluster, "consumer_lag")
