@@ -224,6 +224,7 @@ def ask(gateway: RunningGateway, route: Route, name: str) -> httpx.Response:
 def of_topics(client: httpx.Client) -> list[Route]:
     found = [route for route in routes(client) if "{topic}" in route.template]
     found = [route for route in found if not route.template.startswith("/deleted-topics/")]
+    found = [route for route in found if not route.template.endswith("/restore")]
     return [route for route in found if "{group}" not in route.template]
 
 

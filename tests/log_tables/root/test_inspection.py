@@ -131,8 +131,9 @@ def test_a_root_of_which_a_part_was_put_back_is_checked(
 ) -> None:
     copy_tree(cluster, tmp_path / "backup")
     root = tmp_path / "here"
+    shutil.copytree(tmp_path / "backup" / left, root / "new")  # while the old inodes are taken
     shutil.rmtree(root / left)
-    shutil.copytree(tmp_path / "backup" / left, root / left)
+    (root / "new").rename(root / left)
     assert locate(open_store(root)) is RootLocation.ELSEWHERE
     with pytest.raises(CorruptLog, match="cannot be served as it is"):
         check_location(reopened(open_store(root), clock), 0)
