@@ -223,9 +223,14 @@ def ask(gateway: RunningGateway, route: Route, name: str) -> httpx.Response:
 
 def of_topics(client: httpx.Client) -> list[Route]:
     found = [route for route in routes(client) if "{topic}" in route.template]
-    found = [route for route in found if not route.template.startswith("/deleted-topics/")]
-    found = [route for route in found if not route.template.endswith("/restore")]
+    found = [route for route in found if not of_the_past(route)]
     return [route for route in found if "{group}" not in route.template]
+
+
+def of_the_past(route: Route) -> bool:
+    """Whether it is about what was: it knows topics that are gone."""
+    ends = route.template.endswith(("/restore", "/history", "configs:revert"))
+    return ends or route.template.startswith("/deleted-topics/")
 
 
 def test_each_route_answers_for_the_topic_that_is_there(several: Several) -> None:
