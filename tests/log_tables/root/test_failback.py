@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
-from log_tables.cluster.admin.topic_admin import create_topic
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import Conflict
+from log_tables.errors import Conflict, InvalidArgument
 from log_tables.root.failback import fail_back
 from log_tables.root.fsck import check
 from log_tables.root.promote import promote
@@ -85,6 +85,26 @@ def test_a_topic_of_the_old_root_alone_is_a_loss(tmp_path: Path, clock: ManualCl
     append(before.claim(create_topic(before, "mine"), 0), b"mine")
     with pytest.raises(Conflict, match="topics/mine/partition=0: offsets 0 to 0"):
         pair.fail_back()
+
+
+def test_a_topic_that_was_deleted_in_the_new_root_is_no_loss(tmp_path: Path, clock: ManualClock) -> None:
+    pair = Pair(tmp_path, clock, alone=False)
+    delete_topic(Cluster.open(pair.new, clock, create=False), "u")
+    pair.new.delete_objects([item.path for item in [*pair.new.list("topics/u/")]])  # as a sweep does
+    pair.fail_back()
+
+
+def test_a_root_follows_one_other_root(tmp_path: Path, clock: ManualClock) -> None:
+    pair = Pair(tmp_path, clock, alone=False)
+    with pytest.raises(InvalidArgument, match="follow itself"):
+        fail_back(pair.new, pair.new, clock, 0)
+    pair.fail_back()
+    with pytest.raises(Conflict, match="only `lakelog replicate` writes"):
+        fail_back(pair.new, pair.old, clock, 0)
+    third = open_store(tmp_path / "third")
+    Cluster.open(third, clock)
+    with pytest.raises(Conflict, match="is a standby of .* already"):
+        fail_back(pair.old, third, clock, 0)
 
 
 def test_it_is_repeated_after_a_crash_at_any_write(tmp_path: Path, clock: ManualClock) -> None:
