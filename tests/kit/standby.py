@@ -158,6 +158,9 @@ class _Looks:
                     yield f"{topic.directory} is ahead of its partition {number}"
         there = {item.path for item in self._store.list("staging/")}
         yield from (f"{path} is missing" for path in groups.staged().keys() - there)
+        yield from (
+            f"{at} has ended, and its topic is there" for at, table in tables.items() if table.deleted
+        )
         yield from _unapplied(tables, groups)
 
     def _snapshot(self, directory: str) -> Snapshot:
