@@ -103,7 +103,7 @@ def test_a_root_follows_one_other_root(tmp_path: Path, clock: ManualClock) -> No
         fail_back(pair.new, pair.old, clock, 0)
     third = open_store(tmp_path / "third")
     Cluster.open(third, clock)
-    with pytest.raises(Conflict, match="is a standby of .* already"):
+    with pytest.raises(Conflict, match=r"is a standby of .* already"):
         fail_back(pair.old, third, clock, 0)
 
 
