@@ -79,7 +79,7 @@ def open_standby(source: Store, target: Store, clock: Clock, with_credentials: b
         topics = {record.name: record for record in _topics(target, here)}
     places = [(METADATA_DIRECTORY, Kind.METADATA)]
     places += [place for record in topics.values() if record.live for place in tables_of(record)]
-    places += [place for record in topics.values() for place in _deleted(source, record)]
+    places += [place for record in topics.values() for place in deleted_tables(source, record)]
     if with_credentials and any(True for _ in source.list(f"{CREDENTIALS_DIRECTORY}/")):
         places.append((CREDENTIALS_DIRECTORY, Kind.CREDENTIALS))
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="open") as pool:
@@ -126,7 +126,7 @@ def records_of(store: Store, directory: str, adds: Sequence[Add]) -> Iterator[Re
             yield from to_records(batch)
 
 
-def _deleted(source: Store, record: TopicRecord) -> Iterator[tuple[str, Kind]]:
+def deleted_tables(source: Store, record: TopicRecord) -> Iterator[tuple[str, Kind]]:
     """The tables of deleted topics of a name whose files are there still."""
     kind = Kind.GROUPS if record.name == CONSUMER_OFFSETS else Kind.PARTITION
     for number in record.deleted:

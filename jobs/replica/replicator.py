@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from jobs.replica.carrier import Carrier, StagedGone
 from jobs.replica.causes import Cause, Decided, Records, Version, data_causes, fold_causes, group_causes
-from jobs.replica.opening import Opened, open_standby, records_of, topics_of
+from jobs.replica.opening import Opened, deleted_tables, open_standby, records_of, topics_of
 from jobs.replica.table_log import Base, Diverged, ReadCommit, high_watermark
 from jobs.replica.tables import ROOT, Kind, Standing, TableCopy, Waiting, tables_of
 from log_tables.clock import Clock
@@ -131,6 +131,7 @@ class Replicator:
         self._mark: StandbyMark | None = None
         self._ended: BaseException | None = None
         self._put_bytes = 0
+        self._unmarked, self._unmarked_s = "", -math.inf
         self._lost, self._source_s = "", clock.monotonic()
         self._is_paid = requests_are_paid(source.url)
         self._pause_s = _PAID_PAUSE_S if self._is_paid else _PAUSE_S
@@ -435,7 +436,11 @@ class Replicator:
         if copy.is_putting or is_early or (is_first and self._is_any_missing()):
             self._plan(copy, _PAUSE_S)
             return
-        self._set_level(False)
+        try:
+            self._set_level(False)
+        except LakelogError as error:
+            self._failed(copy, error)
+            return
         copy.is_looking = True
         copy.waiting.clear()
         copy.waiting_bytes = 0
@@ -463,7 +468,11 @@ class Replicator:
             # It is put when all tables are there that it names: without it the root is none.
             # Of a topic that was made and swept before there is nothing to begin with.
             rows = records_of(self._target, copy.directory, base.adds)
-            self._topic_causes([*{record.name: record for record in topics_of(rows)}.values()])
+            topics = {record.name: record for record in topics_of(rows)}.values()
+            self._topic_causes([*topics])
+            for record in topics:
+                for directory, kind in deleted_tables(self._source, record):
+                    self._added(directory, kind)
             if self._is_any_missing():
                 self._plan(copy, _PAUSE_S)
                 return
@@ -614,7 +623,19 @@ class Replicator:
         if self._obligations:
             self._obligations = self.standing.lacks(self._obligations, self._obliged_s)
         elif not self.is_level and self._owns(ROOT) and not self._is_apart():
+            self._try_level()
+
+    def _try_level(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._unmarked_s + _FAILED_S:
+            return
+        try:
             self._set_level(True)
+            self._unmarked = ""
+        except LakelogError as error:
+            if str(error) != self._unmarked:
+                _log.warning("the standby is not marked as of one moment now: %s", error)
+            self._unmarked, self._unmarked_s = str(error), now
 
     def _is_apart(self) -> bool:
         """Whether some table is not as of the moment of the others."""
@@ -644,7 +665,9 @@ class Replicator:
             sum(copy.waiting_bytes for copy in own),
             len(own),
             self._put_bytes,
-            self._lost or next((f"{copy.directory}: {copy.failure}" for copy in own if copy.failure), ""),
+            self._lost
+            or self._unmarked
+            or next((f"{copy.directory}: {copy.failure}" for copy in own if copy.failure), ""),
         )
         self._clean_one()
         if self.is_level:
@@ -658,6 +681,7 @@ class Replicator:
         if found is None or found.is_promoted:
             self._ended = Conflict("the standby was promoted; nothing is replicated to it any more")
             return
-        self._mark = replace(self._mark, is_level=is_level)
-        put_mark(self._target, self._mark)
+        mark = replace(self._mark, is_level=is_level)
+        put_mark(self._target, mark)
+        self._mark = mark
         _log.info("the standby %s of one moment", "is" if is_level else "is not yet")

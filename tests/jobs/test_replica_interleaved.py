@@ -2,13 +2,15 @@
 
 import pytest
 
+from log_tables.layout import STANDBY
 from log_tables.root.fsck import check
 from log_tables.store.store import Store, open_store
+from log_tables.testing import Fault, FaultyStore, answer_lost, refused, unavailable
 from tests.kit.standby import Watched, follow, has, logs, newest_versions
 from tests.kit.standby_workload import Workload
 from tests.kit.unfolding import QuickClock, UnfoldingStore, Written
 
-STEPS = 12
+STEPS = 13
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,19 @@ def test_a_level_standby_stays_whole_while_the_original_goes_on(
     unfold(source, watched)
     assert watched.problems == []
     assert watched.checked > least
+    check_copy(original, target)
+
+
+@pytest.mark.parametrize("workload", [False], indirect=True)
+def test_nothing_is_torn_while_the_mark_cannot_be_put(workload: Workload, seed: int) -> None:
+    original, target = replayed(workload.written[: workload.first]), open_store("memory://standby")
+    follow(original, target, clock=QuickClock())
+    source = UnfoldingStore(original, workload.written[workload.first :], seed, 0.9)
+    failures = (unavailable, answer_lost, refused)
+    faults = [Fault(number, failures[number % 3], {"put"}, STANDBY) for number in (1, 2, 4, 5, 7)]
+    watched = Watched(FaultyStore(target, faults))
+    unfold(source, watched)
+    assert watched.problems == []
     check_copy(original, target)
 
 
