@@ -13,6 +13,11 @@ from log_tables.store.store import Store
 _LOOK_S = 60.0
 """How often it is looked for standbys where there was none."""
 
+_STAGED_KEPT_S = 10.0
+"""How long the staged files of a transaction stay that is applied, where a standby follows: the decision is a
+whole moment there only with the files, or with all of their records.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class SeenStandby:
@@ -83,3 +88,12 @@ class StandbyReports:
     def seen(self) -> Sequence[SeenStandby]:
         """The standbys as last seen; none if that was long ago."""
         return self._found if self._clock.monotonic() < self._looked_s + SILENT_S + _LOOK_S else ()
+
+    @property
+    def is_any(self) -> bool:
+        """Whether a process replicates this root."""
+        return any(each.processes for each in self.seen())
+
+    def keep_staged_s(self) -> float:
+        """How long staged files stay for standbys once they are applied, seconds."""
+        return _STAGED_KEPT_S if self.is_any else 0.0

@@ -136,7 +136,7 @@ def duties(gateway: Gateway, folds: FoldDuty, figures: SampleLog, mirrors: Mirro
 
 def note_busy(gateway: Gateway, tables: BusyTables) -> None:
     """Say which tables are written to, if somebody replicates: to look at all of them would be dear."""
-    if any(each.processes for each in gateway.standbys.seen()):
+    if gateway.standbys.is_any:
         tables.note(
             str(gateway.brokers.id),
             {

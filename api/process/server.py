@@ -394,7 +394,10 @@ def gateway_of(
     peers = Peers(brokers, trust, settings.peer_server_name, tracer, sockets, session)
     leadership = Leadership(cluster, writer, brokers, peers, clock, failures)
     router = Router(writer, leadership, brokers, peers, settings, clock, metrics.forwarded)
-    transactions = TransactionCoordinator(cluster, router.append, buffer, clock, metrics.transaction)
+    standbys = StandbyReports(cluster.store, clock)
+    transactions = TransactionCoordinator(
+        cluster, router.append, buffer, clock, metrics.transaction, standbys.keep_staged_s
+    )
     tails = TailFollower(clock)
     consumers = SessionManager(cluster, tails, clock)
     access = Access(
@@ -435,7 +438,7 @@ def gateway_of(
         RequestIds(clock.random_hex(12)),
         loop_share,
         MirrorReports(cluster, clock),
-        StandbyReports(cluster.store, clock),
+        standbys,
         AccessLog() if settings.access_log_enable else None,
         tracer,
         sockets,

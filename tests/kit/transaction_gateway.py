@@ -75,13 +75,18 @@ def expected(number: int, name: str, partition: int) -> list[bytes]:
 class Gateway:
     """The parts of a gateway that coordinate one group and lead all partitions, alone."""
 
-    def __init__(self, store: Store, seed: int) -> None:
+    def __init__(self, store: Store, seed: int, keep_staged_s: float = 0.0) -> None:
         self.clock = ManualClock(seed=seed)
         self.cluster = Cluster.open(store, self.clock)
         self.writer = Writer(self.cluster, Settings(linger_ms=0), self.clock)
         self.happened: list[str] = []
         self.transactions = TransactionCoordinator(
-            self.cluster, self._append, Buffer(1 << 30), self.clock, self.happened.append
+            self.cluster,
+            self._append,
+            Buffer(1 << 30),
+            self.clock,
+            self.happened.append,
+            lambda: keep_staged_s,
         )
         self.shard: Shard | None = None
 

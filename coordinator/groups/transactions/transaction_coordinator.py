@@ -84,17 +84,19 @@ class TransactionCoordinator:
         buffer: Buffer,
         clock: Clock,
         on_event: Callable[[str], None],
+        keep_staged_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`on_event` is called with "committed", "applied", "repeated"; and for a part with "dropped" when
-        its topic is deleted or it is given up, with "lost" when it cannot be appended.
+        its topic is deleted or it is given up, with "lost" when it cannot be appended. Staged files stay for
+        `keep_staged_s` once they are applied, or until a vacuum if the gateway ends before.
         """
         self._cluster, self._append, self._buffer = cluster, append, buffer
-        self._clock, self._on_event = clock, on_event
+        self._clock, self._on_event, self._keep_staged_s = clock, on_event, keep_staged_s
         self._groups: dict[str, Applier] = {}
         self._spent: set[str] = set()  # staged files that are applied, and about to be deleted
         self._named = Counter[str]()  # those that requests under way name, which may have found them there
         self._gone: set[str] = set()  # those of them that are deleted since
-        self._tasks = PendingTasks()
+        self._tasks, self._keeping = PendingTasks(), PendingTasks()
 
     async def find_repeat(
         self, shard: Shard, group_id: str, key: str, digest: str | None
@@ -185,6 +187,7 @@ class TransactionCoordinator:
 
     async def close(self) -> None:
         """Stop, and leave pending transactions to the next coordinator."""
+        await self._keeping.cancel()
         await self._tasks.wait(CLOSE_WAIT_S)
         for group in [*self._groups.values()]:
             await group.close()
@@ -245,10 +248,11 @@ class TransactionCoordinator:
 
     def _check_unused(self, group: Group, staged: Iterable[StagedFile]) -> None:
         """Raise InvalidArgument for a file of another transaction, which is deleted with that one."""
-        pending = (file.path for intent in group.transactions.pending.values() for file in intent.staged)
-        used = self._spent.union(pending) if staged else self._spent
+        if not staged:
+            return
+        pending = {file.path for intent in group.transactions.pending.values() for file in intent.staged}
         for file in staged:
-            if file.path in used:
+            if file.path in self._spent or file.path in pending:
                 raise InvalidArgument(
                     f"the staged file {file.path} belongs to another transaction; stage the records again"
                 )
@@ -304,11 +308,16 @@ class TransactionCoordinator:
             unused = {*shard.open.release(files)}
             files = [file for file in dict.fromkeys(files) if file.path in unused]
         self._spent |= {file.path for file in files}
-        self._in_background(self._delete_applied(shard, group_id, files))
+        keep_s = self._keep_staged_s()
+        tasks = self._keeping if keep_s else self._tasks
+        tasks.start(self._delete_applied(shard, group_id, files, keep_s)).add_done_callback(retrieve)
 
-    async def _delete_applied(self, shard: Shard, group_id: str, files: Sequence[StagedFile]) -> None:
+    async def _delete_applied(
+        self, shard: Shard, group_id: str, files: Sequence[StagedFile], keep_s: float
+    ) -> None:
         with suppress(LakelogError):  # the files stay for the next coordinator, or for a vacuum
             await shard.wait_durable(group_id)
+            await asyncio.sleep(keep_s)
             shard.check_leading()
             await self._delete(files)
         self._forget_gone({file.path for file in files})
