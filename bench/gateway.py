@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -127,6 +127,18 @@ def kafka_gateway(root: Path, *options: str) -> Iterator[tuple[str, Gateway]]:
         port = free.getsockname()[1]
     with Gateway(root, "--kafka-port", str(port), *options) as gateway:
         yield f"127.0.0.1:{port}", gateway
+
+
+@contextmanager
+def running(command: Sequence[str], directory: Path) -> Iterator[int]:
+    """A program, by its process id; what it says goes to a file in `directory`. SIGTERM ends it."""
+    with (directory / "said.txt").open("ab") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said)
+        try:
+            yield process.pid
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def wait_until_known(started: list[Gateway], count: int) -> None:

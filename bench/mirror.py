@@ -5,19 +5,18 @@ SQL; what a thousand quiet partitions cost; how long a promotion takes; and how 
 import statistics
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bench.cells import PARTITIONS, Figures, scratch
 from bench.contest import OURS, Contest, Results, Scale
-from bench.gateway import cpu_seconds_of, wait_until
+from bench.gateway import cpu_seconds_of, running, wait_until
+from bench.paced import Paced
 from bench.peers import Peers
 from jobs.mirror.source import Source
 from lakelog.spark.java import java_home
@@ -90,7 +89,7 @@ def _made(bootstrap: str, topic: str, records: int, directory: Path) -> Figures:
     jars = ":".join(f"{Path('.tools', each).absolute()}/*" for each in ("kafka", "kafka-connect"))
     command = [str(java_home() / "bin" / "java"), "-Xms256M", "-Xmx2G", "-cp", jars]  # as its script has it
     begin = timer()
-    with _process([*command, "org.apache.kafka.connect.mirror.MirrorMaker", str(file)], directory) as pid:
+    with running([*command, "org.apache.kafka.connect.mirror.MirrorMaker", str(file)], directory) as pid:
         ends = Source(bootstrap)
 
         def held() -> int:
@@ -141,7 +140,7 @@ def _lateness(
     asked: list[float] = []
     seen_up_to = dict.fromkeys(range(PARTITIONS), -1)
     text = f'SELECT "partition", max("offset") FROM "{topic}" GROUP BY "partition"'
-    with _Paced(bootstrap, topic, seconds) as load:
+    with Paced(bootstrap, topic, PARTITIONS, PACE, seconds) as load:
         while load.runs():
             at = timer()
             found = query(cluster, text).to_pylist()
@@ -153,38 +152,6 @@ def _lateness(
                 times = [load.acknowledged.get((number, offset)) for offset in ends]
                 late.extend(seen - each for each in times if each is not None)
     return late, asked
-
-
-class _Paced:
-    """A producer in a thread of its own: PACE records a second, and when each was acknowledged."""
-
-    def __init__(self, bootstrap: str, topic: str, seconds: int) -> None:
-        self.acknowledged: dict[tuple[int, int], float] = {}
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
-        self._topic, self._seconds = topic, seconds
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "_Paced":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join()
-
-    def runs(self) -> bool:
-        return self._thread.is_alive()
-
-    def _run(self) -> None:
-        def note(_: object, message: Any) -> None:
-            self.acknowledged[message.partition(), message.offset()] = timer()
-
-        begin, sent = timer(), 0
-        while (now := timer() - begin) < self._seconds:
-            while sent < now * PACE:
-                self._producer.produce(self._topic, b"x" * 100, partition=sent % PARTITIONS, on_delivery=note)
-                sent += 1
-            self._producer.poll(0.001)
-        self._producer.flush()
 
 
 def quiet(peers: Peers | None, scale: Scale) -> Results:
@@ -254,19 +221,8 @@ def _noted(bootstrap: str, directory: Path, *topics: str) -> Cluster:
 @contextmanager
 def _running(directory: Path) -> Iterator[int]:
     command = [*_LAKELOG, "mirror", "run", NAME, "--data", str(directory / "root")]
-    with _process(command, directory) as pid:
+    with running(command, directory) as pid:
         yield pid
-
-
-@contextmanager
-def _process(command: Sequence[str], directory: Path) -> Iterator[int]:
-    with (directory / "said.txt").open("wb") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said)
-        try:
-            yield process.pid
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def _exists(cluster: Cluster, topic: str) -> bool:
