@@ -154,7 +154,7 @@ def _end(standby: str) -> int:
 
 
 def _lateness(site: _Site, acknowledged: dict[tuple[int, int], float]) -> Iterator[float]:
-    """Seconds from each record's acknowledgement until its commit had its name, by the file's time of change."""
+    """Seconds from each acknowledgement until the commit had its name, by the file's time of change."""
     wall_s = SystemClock().now_us() / 1e6 - timer()
     store = open_store(site.standby, create=False)
     for number in range(PARTITIONS):
