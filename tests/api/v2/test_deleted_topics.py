@@ -81,9 +81,7 @@ def test_who_may_not_read_a_topic_cannot_bring_it_back_under_a_name_of_theirs(tm
     with running_gateway(tmp_path, authentication_methods="api-key") as gateway:
 
         def asked(body: dict[str, str]) -> int:
-            return gateway.client.post(
-                "/deleted-topics/secret/undelete", headers=bob, json=body
-            ).status_code
+            return gateway.client.post("/deleted-topics/secret/undelete", headers=bob, json=body).status_code
 
         assert asked({"topic_name": "mine"}) == 403
         assert asked({}) == 200
