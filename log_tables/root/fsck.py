@@ -93,10 +93,7 @@ def check(store: Store, deep: bool = False) -> Report:
     for topic in topics:
         if not is_internal(topic.name):
             report.root_problems += _check_folds(store, remote, topic, history, named)
-    owners = {home: topic.name for topic in history.latest.values() for home in topic.homes.values()}
-    for topic in history.latest.values():
-        if owners.get(topic.directory, topic.name) == topic.name:  # or it came back as another topic
-            report.root_problems += _check_deleted(store, topic)
+    report.root_problems += _check_deletions(store, history)
     _check_groups(store, groups, history, ends, producers, report)
     _check_credentials(store, report)
     report.root_problems += schema_problems(store)
@@ -331,6 +328,13 @@ def _readable(store: Store, directory: str, snapshot: Snapshot) -> Iterator[Reco
     """The records of a table, as far as they can be read: the check of the table says why not."""
     with suppress(LakelogError):
         yield from records(store, directory, snapshot)
+
+
+def _check_deletions(store: Store, history: TopicHistory) -> Iterator[str]:
+    owners = {home: topic.name for topic in history.latest.values() for home in topic.homes.values()}
+    for topic in history.latest.values():
+        if owners.get(topic.directory, topic.name) == topic.name:  # or it came back as another topic
+            yield from _check_deleted(store, topic)
 
 
 def _check_deleted(store: Store, topic: TopicRecord) -> Iterator[str]:
