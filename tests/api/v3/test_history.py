@@ -67,10 +67,10 @@ def test_settings_go_back_after_a_dry_run_and_the_audit_log_says_who(world: Worl
     assert world.answer.json()["changes"] == []
 
     assert world.ask("DELETE", "/topics/t") == 204
-    back = world.gateway.client.post(
+    undeleted = world.gateway.client.post(
         "/deleted-topics/t/undelete", headers=bearer(world.admin), json={"topic_name": "back"}
     )
-    assert back.status_code == 200, back.text
+    assert undeleted.status_code == 200, undeleted.text
 
     def is_told() -> bool:
         found = [each for topic in ("t", "back") for each in world.get(f"/topics/{topic}/history")["data"]]
