@@ -188,7 +188,8 @@ def undelete_topic(
     here: Gateway, asked: Caller, name: str, topic_id: str | None = None, new_name: str | None = None
 ) -> TopicDescription:
     """Bring a deleted topic back, under `new_name` if that is given; blocking. It takes the right to delete
-    it, and to create one of the name that it gets.
+    it, and to create one of the name that it gets; and to read it if that is another name, as whose records
+    others may read them.
 
     Raises AuthorizationFailed, UnknownTopic, TopicExists, InvalidTopicName, PartitionsMaxReached,
     QuotaReached, Damaged.
@@ -197,6 +198,8 @@ def undelete_topic(
     asked.check(Operation.DELETE, ResourceType.TOPIC, name)
     check_writable(name)
     asked.check_create(wanted)
+    if wanted != name:
+        asked.check(Operation.READ, ResourceType.TOPIC, name)
     with asked.changing("UndeleteTopic", ResourceType.TOPIC, name, new_name=wanted):
         partitions = plan_undelete(here, name, topic_id)
         asked.charge_changes(partitions)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from operator import attrgetter
 
 from coordinator.access.access import Access
 from coordinator.access.authorizer import Authorizer
@@ -13,6 +14,7 @@ from coordinator.groups.topic_filter import TopicFilter, check_pattern, matched,
 from ingest.pending_tasks import SharedRefresh
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import is_internal
 
 
 class GroupTopics:
@@ -52,11 +54,14 @@ class GroupTopics:
         if version == self._version and authorizer is self._authorizer:
             return False
         if version != self._version:
+            # Both of one moment: offsets in a topic that is neither there nor held would be forgotten.
+            records = self._cluster.metadata_log.topics()
             self._topics = {
-                topic.name: TopicState(topic.topic_id, topic.partition_count)
-                for topic in self._cluster.topics()
+                record.name: TopicState(record.topic_id, record.partitions)
+                for record in sorted(records, key=attrgetter("name"))
+                if record.live and not is_internal(record.name)
             }
-            self._held = frozenset(self._cluster.metadata_log.held_ids())
+            self._held = frozenset(kept.topic_id for record in records for kept in record.kept.values())
         if authorizer is not self._authorizer and not self._access.is_open:
             self._readable = TopicFilter(partial(_reads, authorizer))
         self._version, self._authorizer = version, authorizer

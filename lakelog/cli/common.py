@@ -39,6 +39,7 @@ from log_tables.units import MILLISECONDS, without_unit
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ingest.settings import Settings
     from jobs.mirror.source import Source
     from lakelog.client.client import Client
     from log_tables.cluster.cluster import Cluster
@@ -253,6 +254,14 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
             raise InvalidArgument(f"{option} {text!r} is not name=value; write it so")
         found[name] = value
     return found
+
+
+def standby_options(settings: "Settings", given: Sequence[str]) -> dict[str, str]:
+    """The options of a standby's store: those of the root, where neither `standby_store_options` nor
+    `--store-option`, as `given`, has others. Raises InvalidArgument.
+    """
+    own = {**settings.standby_store_options, **pairs(given, "--store-option")}
+    return {**settings.store_options, **own}
 
 
 def iso_ms(text: str) -> int:

@@ -5,7 +5,7 @@ rule of access begins with `!` (log_tables/cluster/access_record.py).
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 import msgspec
@@ -299,12 +299,8 @@ class MetadataLog(KeyedLog):
         return self._topics.get(name)
 
     def topics(self) -> list[TopicRecord]:
-        """The newest record of every topic there ever was."""
+        """The newest record of every topic there ever was, all as of one moment."""
         return [*self._topics.values()]
-
-    def held_ids(self) -> Iterator[str]:
-        """The ids of the deleted topics that can be brought back."""
-        return (kept.topic_id for record in self.topics() for kept in record.kept.values())
 
     def owner_of(self, directory: str) -> tuple[TopicRecord, int] | None:
         """The topic that has, or had, the tables at `directory`, and their incarnation; None if no record

@@ -22,6 +22,7 @@ from log_tables.layout import (
     CONSUMER_OFFSETS,
     CREDENTIALS_DIRECTORY,
     METADATA_DIRECTORY,
+    TXN_DELETED,
     TXN_LOG_START,
     partition_directory,
 )
@@ -104,18 +105,23 @@ class _Cutter:
             except ObjectMissing:
                 return None  # a topic was deleted and swept
             if not self._is_a_group_ahead():
-                tables = {directory: self._tables[directory] for directory in (*offsets, *topics)}
+                revived = self._places()
+                tables = {at: going_on(self._tables[at], revived[at]) for at in (*offsets, *topics)}
                 return self._with_remote(Cut({METADATA_DIRECTORY: metadata, **tables}))
         return None
 
     def _directories(self, only: str = "") -> list[str]:
         """The tables of the live topics, or of the one called `only`."""
-        return [
-            partition_directory(topic.directory, partition)
+        return [*self._places(only)]
+
+    def _places(self, only: str = "") -> dict[str, int]:
+        """The tables of `_directories`, and how often the topic of each was brought back."""
+        return {
+            partition_directory(topic.directory, partition): topic.revived
             for topic in self._cluster.topics(include_internal=True)
             if topic.name == (only or topic.name)
             for partition in range(topic.partition_count)
-        ]
+        }
 
     def _follow_groups(self, directories: Sequence[str]) -> None:
         """Read the groups' tables to their ends, and copy the staged files of their pending transactions.
@@ -218,6 +224,14 @@ class _Cutter:
         if self._cluster.remote is None:
             raise CorruptLog(f"records of {directory} are in a remote root, and the metadata log names none")
         return self._cluster.remote.table(directory).snapshot
+
+
+def going_on(here: Snapshot, revived: int) -> Snapshot:
+    """`here` of a topic that was brought back for the time `revived`: whoever did so may have died before the
+    table went on.
+    """
+    mark = 2 * revived
+    return here if here.deletions >= mark else replace(here, txns=here.txns.after([Txn(TXN_DELETED, mark)]))
 
 
 def from_log_start(here: Snapshot, log_start: int) -> Snapshot:

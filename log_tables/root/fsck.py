@@ -93,8 +93,7 @@ def check(store: Store, deep: bool = False) -> Report:
     for topic in topics:
         if not is_internal(topic.name):
             report.root_problems += _check_folds(store, remote, topic, history, named)
-    for topic in history.latest.values():
-        report.root_problems += _check_deleted(store, topic, history)
+    report.root_problems += _check_deletions(store, history)
     _check_groups(store, groups, history, ends, producers, report)
     _check_credentials(store, report)
     report.root_problems += schema_problems(store)
@@ -331,13 +330,19 @@ def _readable(store: Store, directory: str, snapshot: Snapshot) -> Iterator[Reco
         yield from records(store, directory, snapshot)
 
 
-def _check_deleted(store: Store, topic: TopicRecord, history: TopicHistory) -> Iterator[str]:
+def _check_deletions(store: Store, history: TopicHistory) -> Iterator[str]:
+    owners = {home: topic.name for topic in history.latest.values() for home in topic.homes.values()}
+    for topic in history.latest.values():
+        if owners.get(topic.directory, topic.name) == topic.name:  # or it came back as another topic
+            yield from _check_deleted(store, topic)
+
+
+def _check_deleted(store: Store, topic: TopicRecord) -> Iterator[str]:
     """A deletion by the metadata log has ended the topic's logs, or was a moment ago, by the clock of a
-    gateway that may be ahead. Its tables may be those of another topic, as which it came back.
+    gateway that may be ahead.
     """
-    moved = any(topic.directory in other.homes.values() for other in history.latest.values())
     deleted_ms = topic.deleted.get(topic.incarnation)
-    if topic.live or moved or (deleted_ms is not None and abs(store.now_ms() - deleted_ms) < DELETION_MAX_MS):
+    if topic.live or (deleted_ms is not None and abs(store.now_ms() - deleted_ms) < DELETION_MAX_MS):
         return
     for number in range(topic.partitions):
         directory = partition_directory(topic.directory, number)

@@ -7,7 +7,7 @@ earlier one for all tables.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from log_tables.clock import Clock
@@ -25,7 +25,7 @@ from log_tables.layout import (
 )
 from log_tables.limits import COPY_LOOKS_MAX
 from log_tables.record import Record, timestamp_text
-from log_tables.root.cut import Cut, from_log_start, in_threads
+from log_tables.root.cut import Cut, from_log_start, going_on, in_threads
 from log_tables.root.group_replay import GroupReplay, applied, records
 from log_tables.root.past import Past, TablePast
 from log_tables.store.store import Store, open_store
@@ -102,9 +102,13 @@ class _Moment:
             return self.time_ms - _STEP_MS
         others = _directories([each for each in topics if each.name != CONSUMER_OFFSETS])
         pasts |= zip(others, in_threads(self._at, others), strict=True)
-        for past in pasts.values():
-            if past.snapshot.deleted:
-                return past.newest_ms - 1
+        for topic in topics:
+            for directory in _directories([topic]):
+                past = pasts[directory]
+                here = going_on(past.snapshot, topic.revived)
+                if here.deleted:
+                    return past.newest_ms - 1
+                pasts[directory] = replace(past, snapshot=here)
         named = {each.name: each for each in topics}
         earlier = self._unapplied(gone, named, pasts) or self._ahead(named, pasts)
         if earlier is not None:
@@ -208,7 +212,7 @@ class _Moment:
             topic = topics.get(key.topic)
             if topic is None or topic.topic_id != committed.topic_id:
                 continue
-            directory = partition_directory(topic_directory(topic.name, topic.incarnation), key.partition)
+            directory = partition_directory(topic.directory, key.partition)
             past = pasts.get(directory)
             if past is None or committed.offset <= past.snapshot.high_watermark:
                 continue
@@ -236,7 +240,7 @@ def _is_applied(intent: Intent, topics: Mapping[str, TopicRecord], pasts: Mappin
     for run in (run for file in intent.staged for run in file.runs):
         topic = topics.get(run.topic)
         if topic is not None and topic.topic_id == run.topic_id:
-            directory = partition_directory(topic_directory(topic.name, topic.incarnation), run.partition)
+            directory = partition_directory(topic.directory, run.partition)
             counts[directory] = counts.get(directory, 0) + run.records
     for directory, count in counts.items():
         state = pasts[directory].snapshot.producer(intent.producer_id)
@@ -266,7 +270,7 @@ def _topics(source: Store, metadata: Snapshot) -> list[TopicRecord]:
 
 def _directories(topics: Sequence[TopicRecord]) -> list[str]:
     return [
-        partition_directory(topic_directory(each.name, each.incarnation), partition)
+        partition_directory(each.directory, partition)
         for each in topics
         for partition in range(each.partitions)
     ]

@@ -52,6 +52,8 @@ async def undelete(
     found = await run_in_threadpool(_found, here, asked, topic, topic_id)
     wanted = name or topic
     refused = lacking(asked, Operation.DELETE, topic) or _refused(here, asked, wanted)
+    if wanted != topic:
+        refused = refused or lacking(asked, Operation.READ, topic)
     change = Change(
         title=f"Bring back the deleted topic {topic}",
         method="POST",

@@ -243,6 +243,7 @@ def _reverted(root: "Cluster", to: int | None, time_ms: int | None, dry_run: boo
         added, removed = acl_difference(root.metadata_log.access, target)
     else:
         added, removed = replace_acls(root.metadata_log, target)
+    if (added or removed) and not dry_run:
         note_change(root, "RevertAcls", acls=[str(acl) for acl in (*added, *removed)])
     changes = differences(acl_changes(added, removed))
     return {"version": version.version, "time_ms": version.at_ms, "changes": changes, "lost": []}

@@ -1,10 +1,10 @@
-"""`lakelog replicate`: a standby that follows a root; and its promotion."""
+"""`lakelog replicate`: a standby that follows a root."""
 
 from typing import Annotated
 
 import typer
 
-from lakelog.cli.common import Data, pairs
+from lakelog.cli.common import Data, pairs, standby_options
 from log_tables.errors import InvalidArgument
 
 
@@ -47,8 +47,7 @@ def replicate(  # noqa: PLR0913, PLR0917 -- each is an option
     settings, clock = load_settings(config, data=data, **pairs(set_, "--set")), SystemClock()
     log_to_stderr(settings.log_level, settings.log_format)
     source = open_store(settings.data, settings.store_options, create=False, clock=clock)
-    own = {**settings.standby_store_options, **pairs(store_option, "--store-option")}
-    options = {**settings.store_options, **own}
+    options = standby_options(settings, store_option)
     standby = open_store(target, options, create=not must_exist, clock=clock)
     if must_exist and read_mark(standby) is None:
         raise InvalidArgument(

@@ -18,6 +18,7 @@ from lakelog.cli.common import (
     print_json,
     print_table,
     progress_console,
+    standby_options,
 )
 from log_tables.counts import counted
 from log_tables.errors import InvalidArgument
@@ -279,8 +280,7 @@ def failback(
 
     settings, clock = load_settings(None, data=data), SystemClock()
     here = open_store(settings.data, settings.store_options, create=False, clock=clock)
-    options = {**settings.store_options, **pairs(store_option, "--store-option")}
-    there = open_store(old, options, create=False, clock=clock)
+    there = open_store(old, standby_options(settings, store_option), create=False, clock=clock)
     branches = fail_back(there, here, clock, settings.leader_timeout_ms / 1_000, discard, dry_run)
     if json:
         rows = [{"table": b.directory, "version": b.version, "records": b.records} for b in branches]

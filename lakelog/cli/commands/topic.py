@@ -27,7 +27,7 @@ from lakelog.cli.common import (
 )
 from lakelog.cli.history import DryRun, ToTime, ToVersion, print_history, print_revert, time_of
 from log_tables.counts import counted
-from log_tables.errors import InvalidArgument, NotFound
+from log_tables.errors import InvalidArgument, NotFound, UnknownTopic
 from log_tables.units import MILLISECONDS, explained, with_unit
 
 if TYPE_CHECKING:
@@ -437,11 +437,15 @@ def purge(
         if not yes:
             found = [each for each in client.deleted_topics() if each["topic"] == name]
             found = [each for each in found if topic_id in (None, each["id"])][-1:]
-            for each in found:
-                held = f"{counted(each['records'], 'record')}, {each['bytes']:,} bytes"
-                print(f"deleted topic {name}, id {each['id']}: {held}", file=sys.stderr)
-            chosen = "" if topic_id is None else f" --id {topic_id}"
-            confirm(f"Remove {name} for good?", f"lakelog topic purge --yes {name}{chosen}")
+            if not found:
+                raise UnknownTopic(
+                    f"there is no deleted topic {name!r} that can be brought back; `lakelog topic list "
+                    "--deleted` lists those there are"
+                )
+            topic_id = found[0]["id"]  # whatever is deleted under this name before the answer
+            held = f"{counted(found[0]['records'], 'record')}, {found[0]['bytes']:,} bytes"
+            print(f"deleted topic {name}, id {topic_id}: {held}", file=sys.stderr)
+            confirm(f"Remove {name} for good?", f"lakelog topic purge --yes {name} --id {topic_id}")
         gone = client.purge_topic(name, topic_id=topic_id)
     if json:
         print_json(gone)

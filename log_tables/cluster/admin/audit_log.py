@@ -14,7 +14,7 @@ import pyarrow as pa
 from log_tables.clock import Clock
 from log_tables.cluster.admin.internal_log import records_of
 from log_tables.cluster.admin.topic_admin import alter_topic, create_topic
-from log_tables.cluster.audit_record import AuditKind, AuditRecord, encode, row_of
+from log_tables.cluster.audit_record import AuditKind, AuditRecord, decode, encode, may_be, row_of
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.keyed_log import WRITERS_RACE
 from log_tables.cluster.topic import Topic
@@ -120,7 +120,7 @@ def audit_batches(cluster: Cluster) -> Iterator[pa.RecordBatch]:
     Raises CorruptLog, CorruptSegment, StoreUnavailable.
     """
     for records in records_of(cluster, AUDIT):
-        yield pa.RecordBatch.from_pylist([row(record) for record in records], AUDIT_SCHEMA)
+        yield pa.RecordBatch.from_pylist([_row(record) for record in records], AUDIT_SCHEMA)
 
 
 def events_before(cluster: Cluster, end: int | None, most: int) -> tuple[list[dict[str, object]], int | None]:
@@ -141,17 +141,28 @@ def events_before(cluster: Cluster, end: int | None, most: int) -> tuple[list[di
         plan = partition.plan_read(at, BATCH_MAX_BYTES)
         for batch in partition.read(plan):
             records = [each for each in to_records(batch) if (each.offset or 0) < end]
-            found += [{**row(each), "offset": each.offset} for each in records]
+            found += [{**_row(each), "offset": each.offset} for each in records]
         at = plan.end
     return found[::-1], first if first > partition.log_start else None
 
 
-def row(record: Record) -> dict[str, object]:
+def _row(record: Record) -> dict[str, object]:
     """A record of `__audit` as a row of `audit`. Raises CorruptLog."""
     try:
         return row_of(record.value or b"")
     except (msgspec.MsgspecError, ValueError) as error:
         raise corrupt_event(record.offset, error) from None
+
+
+def event_of(kind: AuditKind, offset: int | None, value: bytes) -> AuditRecord | None:
+    """The event at `offset` of `__audit`, if it is of this kind. Raises CorruptLog."""
+    if not may_be(kind, value):
+        return None
+    try:
+        event = decode(value)
+    except ValueError as error:  # those of msgspec are, too
+        raise corrupt_event(offset, error) from None
+    return event if event.kind is kind else None
 
 
 def corrupt_event(offset: int | None, error: Exception) -> CorruptLog:

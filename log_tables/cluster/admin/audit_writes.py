@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from log_tables.cluster.admin.audit_log import corrupt_event
+from log_tables.cluster.admin.audit_log import corrupt_event, event_of
 from log_tables.cluster.admin.internal_log import records_before, records_of
-from log_tables.cluster.audit_record import AuditKind, AuditRecord, decode, may_be, writes_of
+from log_tables.cluster.audit_record import AuditKind, AuditRecord, writes_of
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import AUDIT
 
@@ -99,11 +99,9 @@ def writer_of(
 
 
 def _ranges(offset: int | None, value: bytes) -> list[WrittenRange]:
-    if not may_be(AuditKind.WRITE, value):
-        return []
+    event = event_of(AuditKind.WRITE, offset, value)
     try:
-        event = decode(value)
-        return [*written_ranges(event)] if event.kind is AuditKind.WRITE else []
+        return [] if event is None else [*written_ranges(event)]
     except ValueError as error:
         raise corrupt_event(offset, error) from None
 

@@ -1,10 +1,10 @@
 """Who has made the changes that the metadata log has: looked for in the audit log, where there is one."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
-from log_tables.cluster.admin.audit_log import row
-from log_tables.cluster.audit_record import AuditKind
+from log_tables.cluster.admin.audit_log import event_of
+from log_tables.cluster.audit_record import AuditKind, AuditRecord
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import AUDIT
 from log_tables.limits import MIB
@@ -31,7 +31,7 @@ TOPIC_CHANGES = frozenset(
         "AlterConfigs",
         "IncrementalAlterConfigs",
         "RevertConfigs",
-        "UndeleteTopics",
+        "UndeleteTopic",
         "PromoteMirror",
     }
 )
@@ -64,38 +64,45 @@ def changed_by(
         return {}
     log = known.partition(0)
     log.refresh()
-    found, used = dict[int, str](), set[object]()
+    found, used = dict[int, str](), set[str]()
     for at_ms in sorted(times_ms)[-LOOKED_FOR_MAX:]:
         events = [
             each
             for each in _events(log, at_ms)
-            if each["operation"] in operations
-            and (not topic or each["resource_name"] == topic)
-            and each["offset"] not in used
+            if each.operation in operations and each.uid not in used and (not topic or _is_of(each, topic))
         ]
-        nearest = min(events, key=lambda each: abs(each["time"] // 1_000 - at_ms), default=None)
-        if nearest is not None and nearest["principal"]:
-            used.add(nearest["offset"])
-            found[at_ms] = nearest["principal"]
+        nearest = min(events, key=lambda each: abs(each.time_ms - at_ms), default=None)
+        if nearest is not None and nearest.principal:
+            used.add(nearest.uid)
+            found[at_ms] = nearest.principal
     return found
 
 
-def _events(log: PartitionReader, at_ms: int) -> list[dict[str, Any]]:
+def _is_of(event: AuditRecord, topic: str) -> bool:
+    """Whether it is a change of the topic: by its name, by the one that an undelete gave it, or as a topic of
+    a mirror.
+    """
+    topics = event.facts.get("topics", ())
+    of_mirror = event.operation == "PromoteMirror" and (not topics or topic in cast("Sequence[str]", topics))
+    return of_mirror or topic in (event.resource_name, event.facts.get("new_name"))
+
+
+def _events(log: PartitionReader, at_ms: int) -> list[AuditRecord]:
     """Changes that succeeded at about `at_ms`."""
     start = log.position((at_ms - EARLY_MS) * 1_000)
     if start is None:
         return []
-    found: list[dict[str, Any]] = []
+    found: list[AuditRecord] = []
     looked_at, offset = 0, start
     while offset < log.high_watermark and looked_at < EVENTS_LOOKED_AT:
         plan = log.plan_read(offset, MIB)
         for batch in log.read(plan):
             for record in to_records(batch)[: EVENTS_LOOKED_AT - looked_at]:
                 looked_at += 1
-                event = cast("dict[str, Any]", {**row(record), "offset": record.offset})
-                if event["time"] > (at_ms + LATE_MS) * 1_000:
+                if (record.timestamp_us or 0) > (at_ms + LATE_MS) * 1_000:
                     return found
-                if event["kind"] == AuditKind.CHANGE and event["outcome"] == "Success":
+                event = event_of(AuditKind.CHANGE, record.offset, record.value or b"")
+                if event is not None and event.success:
                     found.append(event)
         offset = plan.end
     return found

@@ -1,7 +1,12 @@
 """Deleted topics and records come back over HTTP, with the offsets of groups."""
 
+from pathlib import Path
+
 from lakelog.client.client import Client
-from tests.kit.gateway import RunningGateway
+from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
+from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.secured import Secured, acl, bearer
 from tests.kit.support import wait_until
 
 OFFSETS = "/consumers/undo/offsets"
@@ -62,3 +67,24 @@ def test_deleted_records_come_back(gateway: RunningGateway) -> None:
         assert (found["log_start_before"], found["log_start"], found["records"]) == (2, 0, 2)
         assert [each.value for each in client.read(name, 0)] == [b'"a"', b'"b"']
         assert gateway.client.get(f"/topics/{name}/partitions/0/offsets").json() == before
+
+
+def test_who_may_not_read_a_topic_cannot_bring_it_back_under_a_name_of_theirs(tmp_path: Path) -> None:
+    root = Secured(tmp_path)
+    create_topic(root.cluster, "secret")
+    delete_topic(root.cluster, "secret")
+    root.allow(
+        acl("User:bob", Operation.DELETE, ResourceType.TOPIC, "secret"),
+        acl("User:bob", Operation.CREATE, ResourceType.CLUSTER),
+    )
+    bob = bearer(root.key("User:bob"))
+    with running_gateway(tmp_path, authentication_methods="api-key") as gateway:
+
+        def asked(body: dict[str, str]) -> int:
+            return gateway.client.post("/deleted-topics/secret/undelete", headers=bob, json=body).status_code
+
+        assert asked({"topic_name": "mine"}) == 403
+        assert asked({}) == 200
+        delete_topic(root.cluster, "secret")
+        root.allow(acl("User:bob", Operation.READ, ResourceType.TOPIC, "secret"))
+        wait_until(lambda: asked({"topic_name": "mine"}) == 200, "the gateway knows the right")

@@ -66,8 +66,15 @@ def test_settings_go_back_after_a_dry_run_and_the_audit_log_says_who(world: Worl
     assert world.ask("POST", "/topics/t/configs:revert", json=named) == 200
     assert world.answer.json()["changes"] == []
 
+    assert world.ask("DELETE", "/topics/t") == 204
+    undeleted = world.gateway.client.post(
+        "/deleted-topics/t/undelete", headers=bearer(world.admin), json={"topic_name": "back"}
+    )
+    assert undeleted.status_code == 200, undeleted.text
+
     def is_told() -> bool:
-        return all(each["principal"] == ADMIN for each in world.get("/topics/t/history")["data"])
+        found = [each for topic in ("t", "back") for each in world.get(f"/topics/{topic}/history")["data"]]
+        return all(each["principal"] == ADMIN for each in found)
 
     wait_until(is_told, "the audit log has all changes")
 

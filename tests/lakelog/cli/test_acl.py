@@ -7,6 +7,7 @@ import pytest
 
 from lakelog.cli.acl_options import Operations, Principals, Resources, acls_of
 from log_tables.cluster.acl import CLUSTER_NAME, Acl, Operation, ResourceType
+from log_tables.cluster.admin.audit_log import events_before, keep_audit_topic
 from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.store.store import open_store
@@ -242,8 +243,12 @@ def test_acls_go_back_to_a_version_of_their_history(run: Run, data: str) -> None
     plan = printed(run(*back, "--dry-run", "--json"))
     assert plan["changes"] == [{"name": str(acl("trips")), "old": "there", "new": None}]
     assert kept(data) == [acl("flights"), acl("trips")]
-    run(*back)
-    assert kept(data) == [acl("flights")]
+    cluster = Cluster.open(open_store(data), create=False)
+    keep_audit_topic(cluster, {})
+    for _ in range(2):  # the second one changes nothing, and is no event
+        run(*back)
+        assert kept(data) == [acl("flights")]
+    assert [each["operation"] for each in events_before(cluster, None, 10)[0]] == ["RevertAcls"]
     run("quota", "set", "User:ann", "request_rate=5", "--data", data)
     run("quota", "remove", "User:ann", "--data", data)
     version = printed(run("quota", "history", "--data", data, "--json"))["data"][1]["version"]

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ingest.settings import Settings
+from lakelog.cli.common import standby_options
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.topic_fold import fold
@@ -74,3 +76,12 @@ def test_a_copy_of_a_moment_that_is_past_says_its_moment(run: Run, root: Path, t
     assert last[0].startswith("copied as of 2")
     assert check(open_store(tmp_path / "now")).problems == []
     wrong(run("root", "copy", str(root), str(tmp_path / "no"), "--as-of", "noon"), USAGE, "'noon' is no time")
+
+
+def test_a_standby_has_the_options_of_the_root_where_it_has_none_of_its_own() -> None:
+    own = {"region": "eu-west-1", "timeout": "5s"}
+    settings = Settings(
+        store_options={"region": "us-east-1", "allow_http": "true"}, standby_store_options=own
+    )
+    found = standby_options(settings, ["timeout=9s"])
+    assert found == {"region": "eu-west-1", "allow_http": "true", "timeout": "9s"}

@@ -118,6 +118,10 @@ def test_a_deleted_topic_is_listed_and_brought_back_or_purged(run: Run) -> None:
     assert back[0] == "topic cli-undone is back, with 2 partitions"
     assert "ACLs are about names" in back[1]
     run("topic", "delete", "--yes", "cli-undone")
+    asked = run("topic", "purge", "cli-undone")
+    shown = f"`lakelog topic purge --yes cli-undone --id {found['id']}`"
+    assert (asked.exit_code, shown in asked.stderr) == (USAGE, True), "it is the one that was shown"
+    wrong(run("topic", "purge", "cli-nobody"), USAGE, "there is no deleted topic 'cli-nobody'")
     assert lines(run("topic", "purge", "--yes", "cli-undone")) == [
         "freed 0 bytes of the deleted topic cli-undone"
     ]

@@ -326,6 +326,21 @@ def test_a_table_that_is_missing_keeps_the_topic_deleted(cluster: Cluster, store
     assert names(cluster) == []
 
 
+def test_a_check_finds_a_deletion_that_ends_no_log_also_of_a_topic_with_another_name(
+    cluster: Cluster, clock: ManualClock, store: Store
+) -> None:
+    made(cluster, b"a")
+    delete_topic(cluster, "t")
+    undelete_topic(cluster, "t", new_name="back")
+    dies = FaultyStore(store, [Fault(1, crash_before, path="topics/t/")])
+    with pytest.raises(Crash):
+        delete_topic(another(cluster, dies), "back")
+    clock.advance(DAY_MS)
+    problems = check(ClockedStore(store, clock)).problems
+    assert [each for each in problems if "has not ended" in each]
+    assert all("topic back " in each for each in problems)
+
+
 def test_settings_that_were_altered_before_come_back(cluster: Cluster) -> None:
     made(cluster, b"a")
     alter_topic(cluster, "t", {"retention.ms": "5"})

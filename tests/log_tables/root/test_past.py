@@ -7,6 +7,7 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
+from log_tables.cluster.admin.undelete import undelete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
     Intent,
@@ -27,6 +28,7 @@ from log_tables.root.reach import reaches
 from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.segments.staging import PartitionRecords, stage
 from log_tables.store.store import open_store
+from log_tables.testing import Crash, Fault, FaultyStore, crash_before
 from tests.kit.groups import commit, say
 from tests.kit.partitions import append, append_each, entry, values
 from tests.kit.tiers import move_topic, tiered_cluster
@@ -52,7 +54,9 @@ def after(cluster: Cluster, seconds: int = 10) -> int:
     return moment
 
 
-def copied(cluster: Cluster, target: Path, as_of_ms: int, **options: Any) -> tuple[Cluster, CopyResult]:
+def copied(
+    cluster: Cluster, target: Path, as_of_ms: int | None, **options: Any
+) -> tuple[Cluster, CopyResult]:
     """The copy, which is whole."""
     store = open_store(target)
     result = copy_root(cluster.store, store, cluster.clock, as_of_ms=as_of_ms, **options)
@@ -155,6 +159,43 @@ def test_a_topic_that_was_swept_is_named(cluster: Cluster, tmp_path: Path) -> No
         copied(cluster, tmp_path / "then", moment)
     gone = [each for each in reaches(cluster.store, cluster.clock) if each.topic == "u"]
     assert [(each.since_ms, each.deleted_ms is not None) for each in gone] == [(None, True)]
+
+
+def test_a_topic_that_came_back_under_another_name_is_copied(cluster: Cluster, tmp_path: Path) -> None:
+    """Its tables stay in the directory of its first name, under which another topic was made since."""
+    delete_topic(cluster, "t")
+    create_topic(cluster, "t", 2)
+    back = undelete_topic(cluster, "t", new_name="back")
+    append(cluster.claim(back, 0), b"2")
+    commit(cluster, "g", "back", 0, 3)
+    made, result = copied(cluster, tmp_path / "then", moment := after(cluster))
+    assert (result.as_of_ms, inspect(made).groups.offsets[OffsetKey("g", "back", 0)].offset) == (moment, 3)
+    assert values(made.topic("back").partition(0)) == [b"0", b"1", b"2"]
+    assert values(made.topic("t").partition(0)) == []
+    found = {each.topic: each.since_ms for each in reaches(cluster.store, cluster.clock)}
+    assert None not in (found["back"], found["t"])
+
+
+def test_a_deleted_topic_with_fewer_partitions_than_the_one_after_it_reaches_back(cluster: Cluster) -> None:
+    delete_topic(cluster, "t")
+    create_topic(cluster, "t", 3)
+    deleted, live = (each for each in reaches(cluster.store, cluster.clock) if each.topic == "t")
+    assert (deleted.partitions, live.partitions) == (1, 3)
+    assert None not in (deleted.since_ms, deleted.deleted_ms, live.since_ms)
+
+
+def test_a_topic_that_has_just_come_back_is_copied(cluster: Cluster, tmp_path: Path) -> None:
+    """Its record is there, and the process was killed before its tables went on."""
+    delete_topic(cluster, "t")
+    dies = Fault(1, crash_before, path="topics/t/partition=0")
+    with pytest.raises(Crash):
+        undelete_topic(Cluster.open(FaultyStore(cluster.store, [dies]), cluster.clock), "t")
+    moment = after(cluster)
+    for name, as_of_ms in (("now", None), ("then", moment)):
+        made, result = copied(cluster, tmp_path / name, as_of_ms)
+        assert result.as_of_ms == as_of_ms
+        assert values(made.topic("t").partition(0)) == [b"0", b"1"]
+        append(made.claim(made.topic("t"), 0), b"2")
 
 
 def transaction(cluster: Cluster, applies: bool) -> tuple[int, int, int]:
