@@ -208,7 +208,7 @@ class _Moment:
             topic = topics.get(key.topic)
             if topic is None or topic.topic_id != committed.topic_id:
                 continue
-            directory = partition_directory(topic_directory(topic.name, topic.incarnation), key.partition)
+            directory = partition_directory(topic.directory, key.partition)
             past = pasts.get(directory)
             if past is None or committed.offset <= past.snapshot.high_watermark:
                 continue
@@ -236,7 +236,7 @@ def _is_applied(intent: Intent, topics: Mapping[str, TopicRecord], pasts: Mappin
     for run in (run for file in intent.staged for run in file.runs):
         topic = topics.get(run.topic)
         if topic is not None and topic.topic_id == run.topic_id:
-            directory = partition_directory(topic_directory(topic.name, topic.incarnation), run.partition)
+            directory = partition_directory(topic.directory, run.partition)
             counts[directory] = counts.get(directory, 0) + run.records
     for directory, count in counts.items():
         state = pasts[directory].snapshot.producer(intent.producer_id)
@@ -266,7 +266,7 @@ def _topics(source: Store, metadata: Snapshot) -> list[TopicRecord]:
 
 def _directories(topics: Sequence[TopicRecord]) -> list[str]:
     return [
-        partition_directory(topic_directory(each.name, each.incarnation), partition)
+        partition_directory(each.directory, partition)
         for each in topics
         for partition in range(each.partitions)
     ]

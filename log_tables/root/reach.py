@@ -8,7 +8,7 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.metadata_log import decode as decode_record
 from log_tables.errors import InvalidArgument, ObjectMissing
-from log_tables.layout import CLUSTER_METADATA, METADATA_DIRECTORY, partition_directory, topic_directory
+from log_tables.layout import CLUSTER_METADATA, METADATA_DIRECTORY, partition_directory
 from log_tables.root.cut import in_threads
 from log_tables.root.group_replay import records
 from log_tables.root.past import TablePast
@@ -54,7 +54,7 @@ def _of(source: Store, topic: TopicRecord) -> Iterator[Reach]:
 
 
 def _reach(source: Store, topic: TopicRecord, incarnation: int, deleted_ms: int | None) -> Reach:
-    directory = topic_directory(topic.name, incarnation)
+    directory = topic.directory_of(incarnation)
     names = [partition_directory(directory, partition) for partition in range(topic.partitions)]
 
     def since(name: str) -> int:
