@@ -74,7 +74,10 @@ def test_a_topic_that_came_back_under_another_name_is_copied_under_both(
     delete_topic(cluster, "t")
     undelete_topic(cluster, "t", new_name="u")
     assert values(copied(cluster, tmp_path / "then", moment)[0].topic("t").partition(0)) == [b"0", b"1"]
-    assert values(copied(cluster, tmp_path / "now", after(cluster))[0].topic("u").partition(0)) == [b"0", b"1"]
+    assert values(copied(cluster, tmp_path / "now", after(cluster))[0].topic("u").partition(0)) == [
+        b"0",
+        b"1",
+    ]
     assert {each.name for each in reaches(cluster.store, cluster.clock) if each.since_ms is None} == set()
 
 
