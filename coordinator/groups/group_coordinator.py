@@ -37,7 +37,7 @@ from coordinator.groups.transactions.transaction_coordinator import (
 from coordinator.groups.wide_change import WideChange
 from ingest.loop_share import Wide, batched
 from log_tables.clock import Clock
-from log_tables.cluster.cluster import Cluster, contradicted
+from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Act
 from log_tables.cluster.topic import Topic, check_public
 from log_tables.errors import Damaged, InvalidOffset, NotFound, OffsetOutOfRange, TopicDeleted
@@ -143,9 +143,19 @@ class GroupCoordinator:
                     # Damage may be the rest of a deleted topic whose segments are swept.
                     await self._shard_manager.refresh_topics()
                     if self._shard_manager.topics_version == version:
-                        raise error if isinstance(error, Damaged) else contradicted(error) from None
+                        if isinstance(error, Damaged):
+                            raise
+                        owned = shard.group(group_id).member(member_id).owned
+                        await asyncio.to_thread(self._go_on, {at.topic for at in owned}, error)
 
         return await self._shard_manager.with_shard(group_id, attempt)
+
+    def _go_on(self, names: Iterable[str], error: TopicDeleted) -> None:
+        """`Cluster.go_on` for the topics of these names; blocking."""
+        for name in names:
+            topic = self._cluster.cached_topic(name)
+            if topic is not None:
+                self._cluster.go_on(topic, error)
 
     async def commit(
         self, group_id: str, member_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None

@@ -283,7 +283,7 @@ def moment_ms(text: str, now_ms: int) -> int:
     Raises InvalidArgument.
     """
     ago = without_unit(text, MILLISECONDS)
-    if ago != text:
+    if ago != text and int(ago) <= now_ms:
         return now_ms - int(ago)
     try:
         return iso_ms(text)

@@ -187,9 +187,20 @@ class Cluster:
         if self.is_live(topic) and topic.partition_count == partitions:
             if not isinstance(error, TopicDeleted):
                 raise error
-            if not self.revive(topic):
-                raise contradicted(error)
+            self.go_on(topic, error)
         return self.topic(topic.name)
+
+    def go_on(self, topic: Topic, error: TopicDeleted) -> None:
+        """Revive the tables of `topic`, which is live as last refreshed, after `error` was raised for it: who
+        brings it back may not have done so yet, or has died.
+
+        Raises CorruptLog when a table stays ended all the same, and the topic was not deleted in between.
+        """
+        revived = topic.revived
+        if not self.revive(topic) and topic.has_ended():
+            self.refresh(wait=True)
+            if self.is_live(topic) and topic.revived == revived:
+                raise contradicted(error)
 
     def revive(self, topic: Topic) -> bool:
         """Let all tables of `topic` go on, which was brought back; returns whether one had ended, as far as

@@ -189,6 +189,13 @@ class Topic:
         with self._lock:
             return sorted(self._partitions.items())
 
+    def has_ended(self) -> bool:
+        """Whether one of the tables that are open in this process has ended, as last refreshed; no I/O."""
+        table = self.opened_table()
+        if table is not None and table.snapshot.deleted:
+            return True
+        return any(log.snapshot.deleted for _, log in self.opened())
+
     def check_own(self, mirror: str = "") -> None:
         """Raise MirroredTopic unless its records are its own, or those of `mirror`, if that is named: nobody
         else changes it.

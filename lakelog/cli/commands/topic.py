@@ -110,9 +110,12 @@ def _list_deleted(found: Sequence[Mapping[str, Any]], json: bool) -> None:
 
 
 def _time(ms: int) -> str:
-    return (
-        datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
-    )
+    """A time in milliseconds since 1970 in UTC; `never` for one beyond all years."""
+    try:
+        made = datetime.fromtimestamp(ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return "never"
+    return made.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
 
 
 @app.command()

@@ -76,6 +76,7 @@ def test_a_copy_of_a_moment_that_is_past_says_its_moment(run: Run, root: Path, t
     assert last[0].startswith("copied as of 2")
     assert check(open_store(tmp_path / "now")).problems == []
     wrong(run("root", "copy", str(root), str(tmp_path / "no"), "--as-of", "noon"), USAGE, "'noon' is no time")
+    wrong(run("root", "copy", str(root), str(tmp_path / "no"), "--as-of", "99999999d"), USAGE, "is no time")
 
 
 def test_a_standby_has_the_options_of_the_root_where_it_has_none_of_its_own() -> None:

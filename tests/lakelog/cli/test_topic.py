@@ -114,6 +114,9 @@ def test_a_deleted_topic_is_listed_and_brought_back_or_purged(run: Run) -> None:
     ]
     assert found["id"] in run("topic", "list", "--deleted").stdout
     run("topic", "create", "cli-undo")
+    run("topic", "create", "cli-ever", "--config", f"topic.delete.delay.ms={2**63 - 1}")
+    run("topic", "delete", "--yes", "cli-ever")
+    assert any(line.rstrip().endswith("  never") for line in lines(run("topic", "list", "--deleted")))
     back = lines(run("topic", "undelete", "cli-undo", "--id", found["id"], "--as", "cli-undone"))
     assert back[0] == "topic cli-undone is back, with 2 partitions"
     assert "ACLs are about names" in back[1]

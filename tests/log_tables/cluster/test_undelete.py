@@ -9,6 +9,7 @@ from log_tables.cluster.admin.sweep import sweep
 from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
 from log_tables.cluster.admin.undelete import deletions, purge_topic, undelete_topic
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.topic import Topic
 from log_tables.cluster.topic_fold import fold
 from log_tables.errors import CorruptLog, NotLeader, TopicDeleted, TopicExists, UnknownTopic
 from log_tables.limits import DELETED_KEPT_MAX
@@ -314,6 +315,29 @@ def test_two_operators_bring_one_topic_back_at_once(cluster: Cluster, store: Sto
         undelete_topic(slow, "t")
     assert names(another(cluster)) == ["mine"]
     assert check(store).problems == []
+
+
+def test_who_met_the_end_of_a_log_that_another_has_lifted_since_goes_on(
+    cluster: Cluster, store: Store
+) -> None:
+    made(cluster, b"a")
+    delete_topic(cluster, "t")
+    found: list[tuple[Topic, TopicDeleted]] = []
+
+    def look() -> None:
+        topic = cluster.topic("t")
+        with pytest.raises(TopicDeleted) as error:
+            topic.partition(0).refresh()
+        found.append((topic, error.value))
+
+    lifting = Fault(1, before(look), path="topics/t/partition=0/_delta_log")
+    undelete_topic(another(cluster, FaultyStore(store, [lifting])), "t")
+    ((topic, error),) = found
+    topic.partition(0).refresh()  # by another request
+    assert cluster.current_topic(topic, 2, error) is topic
+    delete_topic(another(cluster), "t")
+    with pytest.raises(UnknownTopic):
+        cluster.current_topic(topic, 2, error)
 
 
 def test_a_table_that_is_missing_keeps_the_topic_deleted(cluster: Cluster, store: Store) -> None:

@@ -70,6 +70,20 @@ def offset_of(cluster: Cluster) -> int:
     return inspect(cluster).groups.offsets[OffsetKey("g", "t", 0)].offset
 
 
+def test_a_topic_that_came_back_under_another_name_is_copied_under_both(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    moment = after(cluster)
+    delete_topic(cluster, "t")
+    undelete_topic(cluster, "t", new_name="u")
+    assert values(copied(cluster, tmp_path / "then", moment)[0].topic("t").partition(0)) == [b"0", b"1"]
+    assert values(copied(cluster, tmp_path / "now", after(cluster))[0].topic("u").partition(0)) == [
+        b"0",
+        b"1",
+    ]
+    assert {each.name for each in reaches(cluster.store, cluster.clock) if each.since_ms is None} == set()
+
+
 def test_records_groups_and_topics_are_those_of_then(cluster: Cluster, tmp_path: Path) -> None:
     moment = after(cluster)
     append_each(cluster.topic("t").partition(0), [b"2"])
