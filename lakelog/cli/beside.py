@@ -12,10 +12,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from ingest.opening import cluster_of
 from ingest.settings import Settings
 from lakelog.cli.common import check_mirror_installed
-from log_tables.clock import Backoff, SystemClock, timer
-from log_tables.root.opening import open_cluster, open_root
+from log_tables.clock import Backoff, timer
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +37,10 @@ class Beside:
     def __init__(
         self, what: str, command: Sequence[str], settings: Settings, restarts: Backoff = RESTARTS
     ) -> None:
-        """`what` is its name in the log. Makes the root if there is none. Raises StoreUnavailable."""
-        clock, expected = SystemClock(), (settings.must_exist, settings.cluster_id)
-        root = open_root(settings.data, settings.store_options, clock, settings.durability, *expected)
-        open_cluster(root, clock, "", *expected)  # the command makes none
+        """`what` is its name in the log. Makes the root if there is none, and may; the command opens this one
+        and no other. Raises StoreUnavailable, InvalidConfig.
+        """
+        cluster = cluster_of(settings, create=True)  # the command makes none
         self._what = what
         self._command = [
             *(sys.executable, "-m", "lakelog", *command, "--with-stdin", "--data", settings.data),
@@ -52,6 +52,8 @@ class Beside:
             "LAKELOG_STORE_OPTIONS": json.dumps(settings.store_options),
             "LAKELOG_STANDBY_STORE_OPTIONS": json.dumps(settings.standby_store_options),
             "LAKELOG_SCHEMA_REGISTRIES": json.dumps(registries),
+            "LAKELOG_MUST_EXIST": "true",
+            "LAKELOG_CLUSTER_ID": cluster.cluster_id,
         }
         self._environment = {**os.environ, **told, "LAKELOG_CONTEXT": ""}
         self._restarts, self._stopping = restarts, threading.Event()
