@@ -41,6 +41,7 @@ from log_tables.errors import (
     NotLeader,
     OutcomeUnknown,
     Retriable,
+    StoreFull,
     TopicExists,
     UnknownTopic,
 )
@@ -52,6 +53,9 @@ _Given = TypeVarTuple("_Given")
 _Result = TypeVar("_Result")
 
 _CLAIMERS = 8
+_PROBE_BYTES = 1 << 20
+"""What has to find room before partitions are begun where there was none."""
+
 _CLEAN_S = 600.0
 """How often old files of a log are looked for."""
 
@@ -139,6 +143,8 @@ class Control:
         self._upkeep = Upkeep(cluster.clock)
         self._refused: dict[str, float] = {}
         self._missing: set[str] = set()
+        # Partitions for which there was no room, with the high watermarks that they had.
+        self._without_room: dict[TopicPartition, int | None] = {}
         self._compared: dict[str, float] = {}
 
     def look(
@@ -180,6 +186,7 @@ class Control:
         begin: list[tuple[TopicPartition, _Going, int]] = []
         going = [*self._going(there)]
         self._follow_settings([each.topic.name for each in going])
+        has_room = self._has_room()
         ranges, positions = dict[TopicPartition, SourceRange](), dict[TopicPartition, int]()
         for each, found in self._ranges(going, held):
             reason = _reason(found, held, mirror.records_gaps)
@@ -187,13 +194,15 @@ class Control:
                 self._stop(each.topic.name, reason)
                 continue
             stay.update(place for place in self._mine(each) if place in held)
-            begin += [(place, each, at.start) for place, (_, _, at) in found.items() if place not in held]
+            if has_room:
+                begin += [(place, each, at.start) for place, (_, _, at) in found.items() if place not in held]
             for place, (log, before, at) in found.items():
                 if log.log_start < at.start <= before:
                     _alone(place, log.truncate, at.start)
                 if log.leading:
                     self._upkeep.look_after(log)
                 ranges[place], positions[place] = at, log.high_watermark
+        self._look_at_room(positions)
         with ThreadPoolExecutor(_CLAIMERS, thread_name_prefix="claim") as pool:
             claims = pool.map(lambda each: _alone(each[0], self._claim, *each), begin)
             claimed = self._over_gaps(mirror, [each for each in claims if each is not None])
@@ -261,8 +270,34 @@ class Control:
             if isinstance(error, _STOPPING):
                 self._stop(place.topic, f"{place} cannot be copied: {error}")
                 copies.discard(place.topic)
+            elif isinstance(error, StoreFull):
+                if not self._without_room:
+                    _log.warning("the mirror %s has no room, and tries again: %s", self._name, error)
+                self._without_room.setdefault(place, None)
             else:
                 _log.warning("%s is read again from its high watermark: %s", place, error)
+
+    def _has_room(self) -> bool:
+        """Whether partitions may be begun: a claim takes of the reserve, and records need more."""
+        if self._without_room:
+            try:
+                self._cluster.store.check_room(bytes(_PROBE_BYTES))
+            except StoreFull:
+                return False
+        return True
+
+    def _look_at_room(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Say when each partition for which there was no room has grown, by these high watermarks."""
+        if not self._without_room:
+            return
+        waiting = self._without_room.items()
+        self._without_room = {
+            place: positions[place]
+            for place, before in waiting
+            if place in positions and before in (None, positions[place])
+        }
+        if not self._without_room:
+            _log.warning("the mirror %s has room again", self._name)
 
     def _unstopped(self) -> list[TopicRecord]:
         copies = copies_of(self._cluster, self._name)

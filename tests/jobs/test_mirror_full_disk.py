@@ -7,6 +7,7 @@ import pytest
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.store.store import open_store
+from log_tables.testing import FaultyStore
 from tests.kit.kafka import produce
 from tests.kit.kafka_broker import Broker
 from tests.kit.mirrors import equal, level, name, note, running, sound
@@ -28,7 +29,8 @@ def test_a_mirror_goes_on_when_there_is_room_again(
     kafka: Broker, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with small_disk(tmp_path / "disk", DISK_BYTES) as disk:
-        cluster = Cluster.open(open_store(str(disk / "root")))
+        store = FaultyStore(open_store(str(disk / "root")))
+        cluster = Cluster.open(store)
         kafka.create_topic(name, 2)
         note(cluster, kafka, name)
         with running(cluster):
@@ -36,9 +38,25 @@ def test_a_mirror_goes_on_when_there_is_room_again(
             level(cluster, kafka, name)
             fill(disk / "filling")
             produce(kafka.bootstrap, name, noise())
-            wait_until(lambda: "the disk is full" in caplog.text, "the mirror says that the disk is full")
+            wait_until(lambda: "copy has no room" in caplog.text, "the mirror says that it has no room")
+            noted = len(store.calls)
+
+            def looks() -> int:
+                return sum(call.operation == "check_room" for call in store.calls[noted:])
+
+            wait_until(lambda: looks() > 5, "it looks whether there is room")
+            claims = [
+                call
+                for call in store.calls[noted:]
+                if call.operation == "put_if_absent" and name in call.path
+            ]
+            assert len(claims) <= 4  # each would take of the reserve
             sound(cluster)
             (disk / "filling").unlink()
             level(cluster, kafka, name)
+            wait_until(lambda: "copy has room again" in caplog.text, "it says that it goes on")
+        said = [each for each in caplog.messages if "room" in each and "mirror copy ha" in each]
+        assert len(said) == 2
+        assert "is read again" not in caplog.text
         equal(cluster, kafka, name, 2_000)
         sound(cluster)
