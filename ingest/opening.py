@@ -1,10 +1,13 @@
-"""The root and the cluster that the settings name, opened by every gateway, job and command in one way."""
+"""The root and the cluster that the settings name, opened by every gateway, job and command in one way, and
+the room that its disk is to have.
+"""
 
 from ingest.registry_settings import registry_accesses
 from ingest.settings import Settings
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.root.opening import open_cluster, open_root
+from log_tables.store.disk_room import DiskBounds
 
 
 def cluster_of(
@@ -22,6 +25,11 @@ def cluster_of(
     )
     registries = registry_accesses(settings.schema_registries)
     return open_cluster(store, clock, url, *expected, registries, create=create)
+
+
+def disk_bounds(settings: Settings) -> DiskBounds:
+    """The room that the settings say a disk is to have."""
+    return DiskBounds(settings.disk_reserve_bytes, settings.disk_free_min_bytes)
 
 
 def pinned(settings: Settings, cluster: Cluster) -> Settings:

@@ -46,6 +46,7 @@ from log_tables.errors import (
     UnknownTopic,
 )
 from log_tables.partition.partition import Partition
+from log_tables.store.disk_room import DiskRoom
 from log_tables.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -53,9 +54,6 @@ _Given = TypeVarTuple("_Given")
 _Result = TypeVar("_Result")
 
 _CLAIMERS = 8
-_PROBE_BYTES = 1 << 20
-"""What has to find room before partitions are begun where there was none."""
-
 _CLEAN_S = 600.0
 """How often old files of a log are looked for."""
 
@@ -138,13 +136,18 @@ of the source. Without those of which it says none now.
 class Control:
     """Looks at source and metadata log. Blocking; of one thread at a time."""
 
-    def __init__(self, cluster: Cluster, name: str, source: Source, sharing: Sharing) -> None:
-        self._cluster, self._name, self._source, self._sharing = cluster, name, source, sharing
+    def __init__(self, cluster: Cluster, name: str, source: Source, sharing: Sharing, room: DiskRoom) -> None:
+        self._room, self._cluster, self._name, self._source, self._sharing = (
+            room,
+            cluster,
+            name,
+            source,
+            sharing,
+        )
         self._upkeep = Upkeep(cluster.clock)
         self._refused: dict[str, float] = {}
         self._missing: set[str] = set()
-        # Partitions for which there was no room, with the high watermarks that they had.
-        self._without_room: dict[TopicPartition, int | None] = {}
+        self._is_full = False
         self._compared: dict[str, float] = {}
 
     def look(
@@ -186,15 +189,15 @@ class Control:
         begin: list[tuple[TopicPartition, _Going, int]] = []
         going = [*self._going(there)]
         self._follow_settings([each.topic.name for each in going])
-        has_room = self._has_room()
+        lack = self._lack_of_room()
         ranges, positions = dict[TopicPartition, SourceRange](), dict[TopicPartition, int]()
         for each, found in self._ranges(going, held):
             reason = _reason(found, held, mirror.records_gaps)
             if reason:
                 self._stop(each.topic.name, reason)
                 continue
-            stay.update(place for place in self._mine(each) if place in held)
-            if has_room:
+            if not lack:
+                stay.update(place for place in self._mine(each) if place in held)
                 begin += [(place, each, at.start) for place, (_, _, at) in found.items() if place not in held]
             for place, (log, before, at) in found.items():
                 if log.log_start < at.start <= before:
@@ -202,13 +205,12 @@ class Control:
                 if log.leading:
                     self._upkeep.look_after(log)
                 ranges[place], positions[place] = at, log.high_watermark
-        self._look_at_room(positions)
         with ThreadPoolExecutor(_CLAIMERS, thread_name_prefix="claim") as pool:
             claims = pool.map(lambda each: _alone(each[0], self._claim, *each), begin)
             claimed = self._over_gaps(mirror, [each for each in claims if each is not None])
             copies = pool.map(lambda each: _alone(each.place, _begin, each), claimed)
             begun = [each for each in copies if each is not None]
-        self._sharing.report(ranges, positions)
+        self._sharing.report(ranges, positions, lack)
         return Look(frozenset(stay), begun, more)
 
     def _check_cluster(self, mirror: MirrorRecord) -> None:
@@ -271,33 +273,23 @@ class Control:
                 self._stop(place.topic, f"{place} cannot be copied: {error}")
                 copies.discard(place.topic)
             elif isinstance(error, StoreFull):
-                if not self._without_room:
-                    _log.warning("the mirror %s has no room, and tries again: %s", self._name, error)
-                self._without_room.setdefault(place, None)
+                self._room.refused(error)
             else:
                 _log.warning("%s is read again from its high watermark: %s", place, error)
 
-    def _has_room(self) -> bool:
-        """Whether partitions may be begun: a claim takes of the reserve, and records need more."""
-        if self._without_room:
-            try:
-                self._cluster.store.check_room(bytes(_PROBE_BYTES))
-            except StoreFull:
-                return False
-        return True
-
-    def _look_at_room(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Say when each partition for which there was no room has grown, by these high watermarks."""
-        if not self._without_room:
-            return
-        waiting = self._without_room.items()
-        self._without_room = {
-            place: positions[place]
-            for place, before in waiting
-            if place in positions and before in (None, positions[place])
-        }
-        if not self._without_room:
+    def _lack_of_room(self) -> str:
+        """Why nothing is copied now: there is no room. Else it is empty. Claims would take of the reserve."""
+        try:
+            self._room.look()
+        except StoreFull as error:
+            if not self._is_full:
+                _log.warning("the mirror %s has no room, and copies nothing: %s", self._name, error)
+            self._is_full = True
+            return str(error)
+        if self._is_full:
             _log.warning("the mirror %s has room again", self._name)
+        self._is_full = False
+        return ""
 
     def _unstopped(self) -> list[TopicRecord]:
         copies = copies_of(self._cluster, self._name)

@@ -111,7 +111,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def mirrors(settings: Settings, restarts: Backoff = RESTARTS) -> Beside:
     """`lakelog mirror run` for all mirrors, beside a gateway. Raises InvalidArgument, StoreUnavailable."""
     check_mirror_installed()
-    return Beside("the mirror", ("mirror", "run"), settings, restarts)
+    bounds = [
+        f"disk_reserve_bytes={int(settings.disk_reserve_bytes)}",
+        f"disk_free_min_bytes={int(settings.disk_free_min_bytes)}",
+    ]
+    return Beside("the mirror", ["mirror", "run", *_set(bounds)], settings, restarts)
 
 
 def replication(settings: Settings, standby: str, restarts: Backoff = RESTARTS) -> Beside:
@@ -120,8 +124,11 @@ def replication(settings: Settings, standby: str, restarts: Backoff = RESTARTS) 
         f"replicate_max_bytes_per_second={int(settings.replicate_max_bytes_per_second)}",
         f"replicate_max_requests_per_second={settings.replicate_max_requests_per_second:g}",
     ]
-    command = ["replicate", standby, *(word for bound in bounds for word in ("--set", bound))]
-    return Beside("the replication", command, settings, restarts)
+    return Beside("the replication", ["replicate", standby, *_set(bounds)], settings, restarts)
+
+
+def _set(settings: Sequence[str]) -> Iterator[str]:
+    return (word for each in settings for word in ("--set", each))
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import pytest
 
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
+from log_tables.store.disk_room import DiskBounds
+from log_tables.store.reserve import PIECES, RESERVE
 from log_tables.store.store import open_store
 from log_tables.testing import FaultyStore
 from tests.kit.kafka import produce
@@ -59,4 +61,29 @@ def test_a_mirror_goes_on_when_there_is_room_again(
         assert len(said) == 2
         assert "is read again" not in caplog.text
         equal(cluster, kafka, name, 2_000)
+        sound(cluster)
+
+
+@pytest.mark.torture
+def test_a_mirror_leaves_the_room_that_is_for_other_things(
+    kafka: Broker, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "disk", 2 * DISK_BYTES) as disk:
+        cluster = Cluster.open(open_store(str(disk / "root")))
+        kafka.create_topic(name, 1)
+        note(cluster, kafka, name)
+        with running(cluster, disk=DiskBounds(1 << 20, 2 << 20)):
+            produce(kafka.bootstrap, name, [b"before"])
+            level(cluster, kafka, name)
+            filling = disk / "filling"
+            fill(filling)
+            with filling.open("r+b") as file:
+                file.truncate(filling.stat().st_size - (1 << 20))
+            wait_until(lambda: "disk_free_min_bytes is 2,097,152" in caplog.text, "it says what it keeps")
+            produce(kafka.bootstrap, name, [b"after"])
+            assert len([*(disk / "root" / RESERVE).iterdir()]) == PIECES
+            assert "was not written" not in caplog.text
+            filling.unlink()
+            level(cluster, kafka, name)
+        equal(cluster, kafka, name, 2)
         sound(cluster)

@@ -5,13 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from pydantic import ByteSize
 
-from ingest.disk_room import DiskRoom
 from ingest.periodic_task import FailureLog
-from ingest.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.errors import StoreFull
+from log_tables.store.disk_room import DiskBounds, DiskRoom
 from log_tables.store.file import sync
 from log_tables.store.local import LocalStore
 
@@ -33,7 +31,7 @@ def test_a_quota_that_is_used_up_refuses_records_until_a_probe_finds_room(
 ) -> None:
     quota, failures = Quota(), FailureLog()
     store = LocalStore(tmp_path, SystemClock(), sync=quota.sync)
-    room = DiskRoom(store, Settings(disk_reserve_bytes=ByteSize(0)))
+    room = DiskRoom(store, DiskBounds())
     room.look()
     assert room.free_bytes is not None
     quota.is_used_up = True
