@@ -23,10 +23,10 @@ from prometheus_client.utils import floatToGoString
 
 from coordinator.groups.producers.producer_view import OpenFigures
 from ingest.commit_budget import CommitBudget
-from ingest.disk_room import DiskRoom
 from ingest.merge_debt import MergeDebt
 from log_tables.cluster.topic import is_internal
 from log_tables.schemas.registry import SourceCounts
+from log_tables.store.disk_room import DiskRoom
 
 TOPIC_LABELS_MAX = 1_000
 """Topics that get a label of their own: each is about 60 time series."""

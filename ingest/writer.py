@@ -13,8 +13,8 @@ import msgspec
 from ingest.accumulator import Accumulator, Authored, BatchLimits, BeginCommit, Ticket
 from ingest.buffer import Room
 from ingest.commit_budget import CommitBucket, commit_budget
-from ingest.disk_room import DiskRoom
 from ingest.merge_debt import MergeDebt
+from ingest.opening import disk_bounds
 from ingest.partitioner import StickyPartitioner
 from ingest.pending_tasks import PendingTasks, shared_task
 from ingest.periodic_task import FailureLog
@@ -26,6 +26,7 @@ from log_tables.cluster.topic import Topic, is_internal
 from log_tables.errors import LakelogError, NotLeader, OffsetMismatch, SequenceGap, StaleProducerEpoch
 from log_tables.limits import PART_BYTES
 from log_tables.partition.partition import AppendRequest, SequencedAppend
+from log_tables.store.disk_room import DiskRoom
 from log_tables.store.store import requests_are_paid
 
 COMMIT_THREADS = 16
@@ -131,7 +132,7 @@ class Writer:
         self._limits = BatchLimits(settings.linger_ms / 1000, settings.batch_size)
         self.budget = commit_budget(settings, requests_are_paid(cluster.store.url), clock)
         self.debt = MergeDebt(settings, clock)
-        self.room = DiskRoom(cluster.store, settings)
+        self.room = DiskRoom(cluster.store, disk_bounds(settings))
         self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
         self.claiming = ThreadPoolExecutor(CLAIM_THREADS, thread_name_prefix="claim")
         self._routes: WeakKeyDictionary[Topic, _TopicWriter] = WeakKeyDictionary()

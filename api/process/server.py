@@ -64,8 +64,8 @@ from coordinator.groups.transactions.transaction_coordinator import TransactionC
 from coordinator.groups.wide_change import WideChange
 from ingest.buffer import Buffer
 from ingest.loop_share import LoopShare
+from ingest.opening import cluster_of
 from ingest.periodic_task import FailureLog
-from ingest.registry_settings import registry_accesses
 from ingest.request_trace import RequestIds
 from ingest.settings import Settings
 from ingest.writer import Writer
@@ -75,7 +75,6 @@ from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidConfig
 from log_tables.limits import HANDSHAKE_S, REQUEST_BYTES
 from log_tables.root.inspection import check_location
-from log_tables.root.opening import open_cluster, open_root
 from log_tables.without_pandas import WithoutPandas
 
 if TYPE_CHECKING:
@@ -329,10 +328,8 @@ def open_gateway(
     }
     settings = settings.model_copy(update=urls)
     clock = clock or SystemClock()
-    expected = settings.must_exist, settings.cluster_id
-    store = open_root(settings.data, settings.store_options, clock, settings.durability, *expected)
-    registries = registry_accesses(settings.schema_registries)
-    cluster = open_cluster(store, clock, settings.peer_url, *expected, registries)
+    cluster = cluster_of(settings, clock, settings.peer_url, create=True)
+    store = cluster.store
     check_location(cluster, settings.leader_timeout_ms / 1000)
     if settings.remote_root:
         set_remote_root(cluster, settings.remote_root)

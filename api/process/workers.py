@@ -23,10 +23,10 @@ from types import FrameType
 from api.process.cluster_secret import with_peer_secret
 from api.process.server import SHUT_STATUS, kafka_address, listen, run, say, scheme_of, url_of
 from coordinator.access.host import host_and_port
+from ingest.opening import cluster_of, pinned
 from ingest.settings import Settings
 from log_tables.clock import SystemClock
 from log_tables.errors import InvalidConfig, InvalidRequest, LakelogError
-from log_tables.root.opening import open_root
 
 RESTART_S = 1.0
 """How long after its death a worker is started again."""
@@ -66,9 +66,9 @@ def run_workers(settings: Settings, count: int) -> None:
         told = {"port": port, "advertised_url": settings.advertised_url or url}
         settings = settings.model_copy(update=told)
         clock = SystemClock()
-        expected = settings.must_exist, settings.cluster_id
-        store = open_root(settings.data, settings.store_options, clock, settings.durability, *expected)
-        settings = with_peer_secret(settings, store, clock)  # in a bucket, too, all have the same
+        cluster = cluster_of(settings, clock, create=True)
+        settings = pinned(settings, cluster)  # also for a worker that is started again
+        settings = with_peer_secret(settings, cluster.store, clock)  # in a bucket, too, all have the same
         ports = [each.getsockname()[1] for each in own]
         kafka_ports: list[int | None] = [None] * count
         if settings.kafka_listener:

@@ -41,10 +41,12 @@ from log_tables.errors import (
     NotLeader,
     OutcomeUnknown,
     Retriable,
+    StoreFull,
     TopicExists,
     UnknownTopic,
 )
 from log_tables.partition.partition import Partition
+from log_tables.store.disk_room import DiskRoom
 from log_tables.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -134,11 +136,18 @@ of the source. Without those of which it says none now.
 class Control:
     """Looks at source and metadata log. Blocking; of one thread at a time."""
 
-    def __init__(self, cluster: Cluster, name: str, source: Source, sharing: Sharing) -> None:
-        self._cluster, self._name, self._source, self._sharing = cluster, name, source, sharing
+    def __init__(self, cluster: Cluster, name: str, source: Source, sharing: Sharing, room: DiskRoom) -> None:
+        self._room, self._cluster, self._name, self._source, self._sharing = (
+            room,
+            cluster,
+            name,
+            source,
+            sharing,
+        )
         self._upkeep = Upkeep(cluster.clock)
         self._refused: dict[str, float] = {}
         self._missing: set[str] = set()
+        self._is_full = False
         self._compared: dict[str, float] = {}
 
     def look(
@@ -180,14 +189,16 @@ class Control:
         begin: list[tuple[TopicPartition, _Going, int]] = []
         going = [*self._going(there)]
         self._follow_settings([each.topic.name for each in going])
+        lack = self._lack_of_room()
         ranges, positions = dict[TopicPartition, SourceRange](), dict[TopicPartition, int]()
         for each, found in self._ranges(going, held):
             reason = _reason(found, held, mirror.records_gaps)
             if reason:
                 self._stop(each.topic.name, reason)
                 continue
-            stay.update(place for place in self._mine(each) if place in held)
-            begin += [(place, each, at.start) for place, (_, _, at) in found.items() if place not in held]
+            if not lack:
+                stay.update(place for place in self._mine(each) if place in held)
+                begin += [(place, each, at.start) for place, (_, _, at) in found.items() if place not in held]
             for place, (log, before, at) in found.items():
                 if log.log_start < at.start <= before:
                     _alone(place, log.truncate, at.start)
@@ -199,7 +210,7 @@ class Control:
             claimed = self._over_gaps(mirror, [each for each in claims if each is not None])
             copies = pool.map(lambda each: _alone(each.place, _begin, each), claimed)
             begun = [each for each in copies if each is not None]
-        self._sharing.report(ranges, positions)
+        self._sharing.report(ranges, positions, lack)
         return Look(frozenset(stay), begun, more)
 
     def _check_cluster(self, mirror: MirrorRecord) -> None:
@@ -261,8 +272,24 @@ class Control:
             if isinstance(error, _STOPPING):
                 self._stop(place.topic, f"{place} cannot be copied: {error}")
                 copies.discard(place.topic)
+            elif isinstance(error, StoreFull):
+                self._room.refused(error)
             else:
                 _log.warning("%s is read again from its high watermark: %s", place, error)
+
+    def _lack_of_room(self) -> str:
+        """Why nothing is copied now: there is no room. Else it is empty. Claims would take of the reserve."""
+        try:
+            self._room.look()
+        except StoreFull as error:
+            if not self._is_full:
+                _log.warning("the mirror %s has no room, and copies nothing: %s", self._name, error)
+            self._is_full = True
+            return str(error)
+        if self._is_full:
+            _log.warning("the mirror %s has room again", self._name)
+        self._is_full = False
+        return ""
 
     def _unstopped(self) -> list[TopicRecord]:
         copies = copies_of(self._cluster, self._name)

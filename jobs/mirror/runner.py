@@ -25,6 +25,7 @@ from log_tables.errors import (
     Retriable,
     UnknownTopic,
 )
+from log_tables.store.disk_room import UNBOUNDED, DiskBounds, DiskRoom
 from log_tables.topic_partition import TopicPartition as Place
 
 _log = logging.getLogger(__name__)
@@ -34,12 +35,17 @@ class Runner:
     """Runs mirrors: those of `names`, or all that there are, also later ones."""
 
     def __init__(
-        self, cluster: Cluster, names: Collection[str] = (), set_offsets: SetOffsets | None = None
+        self,
+        cluster: Cluster,
+        names: Collection[str] = (),
+        set_offsets: SetOffsets | None = None,
+        disk: DiskBounds = UNBOUNDED,
     ) -> None:
         """`set_offsets` brings the offsets of groups over. Raises InvalidArgument."""
         for name in names:
             _source_of(mirror_named(cluster, name))
         self._cluster, self._names, self._set_offsets = cluster, names, set_offsets
+        self._disk = disk
         self._threads: dict[str, threading.Thread] = {}
         self._errors: list[BaseException] = []
 
@@ -78,7 +84,7 @@ class Runner:
 
     def _mirror(self, name: str, stopping: threading.Event) -> None:
         try:
-            copy_mirror(self._cluster, name, stopping, set_offsets=self._set_offsets)
+            copy_mirror(self._cluster, name, stopping, set_offsets=self._set_offsets, disk=self._disk)
         except BaseException as failure:  # noqa: BLE001 -- raised when all have ended
             _log.error("the mirror %s has ended: %s", name, failure)
             self._errors.append(failure)
@@ -91,9 +97,11 @@ def copy_mirror(
     stopping: threading.Event,
     look_s: float = REPORT_S,
     set_offsets: SetOffsets | None = None,
+    disk: DiskBounds = UNBOUNDED,
 ) -> None:
     """Copy what the mirror `name` names until `stopping` is set, then commit what was read. Every `look_s`
-    seconds is looked at source and metadata log. `set_offsets` brings the offsets of groups over.
+    seconds is looked at source and metadata log, and at the room that the `disk` is to have.
+    `set_offsets` brings the offsets of groups over.
 
     Other processes that do so share its partitions. The file with the settings of the source is read again
     when the source refuses, or librdkafka refuses them. Returns, too, when the mirror is deleted.
@@ -108,7 +116,7 @@ def copy_mirror(
             asked = mirror.source, _content(mirror.config)
             if asked != refused:  # librdkafka keeps something of each client that it refuses to make
                 try:
-                    copying = _Copying(cluster, mirror, sharing, set_offsets)
+                    copying = _Copying(cluster, mirror, sharing, set_offsets, disk)
                 except InvalidArgument as error:
                     refused, why = asked, str(error)
                     _log.warning("the mirror %s copies nothing: %s", name, error)
@@ -135,13 +143,18 @@ class _Copying:
     """The copying of a mirror, with the settings of its source as its file has them now."""
 
     def __init__(
-        self, cluster: Cluster, mirror: MirrorRecord, sharing: Sharing, set_offsets: SetOffsets | None
+        self,
+        cluster: Cluster,
+        mirror: MirrorRecord,
+        sharing: Sharing,
+        set_offsets: SetOffsets | None,
+        disk: DiskBounds,
     ) -> None:
         """Raises InvalidArgument."""
         self._mirror, self._sharing = mirror, sharing
         self._source = _source_of(mirror)
         self._groups = GroupSync(cluster, mirror.name, self._source, set_offsets, sharing.owns_group)
-        self._control = Control(cluster, mirror.name, self._source, sharing)
+        self._control = Control(cluster, mirror.name, self._source, sharing, DiskRoom(cluster.store, disk))
 
     def is_done(self, stopping: threading.Event, look_s: float) -> bool:
         """Copy until `stopping` is set or the mirror is deleted; false if it is to begin again, with other

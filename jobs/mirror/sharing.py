@@ -47,9 +47,12 @@ class Sharing:
         return self.owns(TopicPartition(group, -1))
 
     def report(
-        self, ranges: Mapping[TopicPartition, SourceRange], positions: Mapping[TopicPartition, int]
+        self,
+        ranges: Mapping[TopicPartition, SourceRange],
+        positions: Mapping[TopicPartition, int],
+        trouble: str = "",
     ) -> None:
-        """Say which partitions it copies, with what their source has, and how far the copies are.
+        """Say which partitions it copies, with what their source has, how far they are, and what keeps them.
 
         Raises as `Store.put`.
         """
@@ -57,7 +60,7 @@ class Sharing:
         self._copied = {place: before.get(place) or _Copied() for place in ranges}
         for place, at in ranges.items():
             self._copied[place].note(at, positions[place], now)
-        self._put("")
+        self._put(trouble)
 
     def report_trouble(self, trouble: str) -> None:
         """Say why nothing is copied now. Raises as `Store.put`."""

@@ -23,7 +23,7 @@ from jobs.replica.tables import ROOT, Kind, Standing, TableCopy, Waiting, tables
 from log_tables.clock import Clock
 from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.standby import StandbyMark, put_mark, read_mark
-from log_tables.errors import Conflict, LakelogError, ObjectMissing
+from log_tables.errors import Conflict, LakelogError, ObjectMissing, StoreFull
 from log_tables.layout import METADATA_DIRECTORY, commit_path
 from log_tables.limits import LOG_RETENTION_MS, REPLACED_FILE_RETENTION_MS
 from log_tables.record import Record, to_records
@@ -133,6 +133,7 @@ class Replicator:
         self._put_bytes = 0
         self._unmarked, self._unmarked_s = "", -math.inf
         self._lost, self._source_s = "", clock.monotonic()
+        self._is_full = False
         self._is_paid = requests_are_paid(source.url)
         self._pause_s = _PAID_PAUSE_S if self._is_paid else _PAUSE_S
         self._busy: Collection[str] = ()
@@ -589,10 +590,20 @@ class Replicator:
         if isinstance(error, ObjectMissing):
             copy.needs_base = True
         copy.failed, copy.is_held = copy.failed + 1, True
-        if str(error) != copy.failure:
+        if isinstance(error, StoreFull):
+            if not self._is_full:
+                _log.warning("the standby %s has no room: %s", self._target.url, error)
+            self._is_full = copy.lacks_room = True
+        elif str(error) != copy.failure:
             _log.warning("%s is not replicated now: %s", copy.directory, error)
         copy.failure = str(error)
         self._plan(copy, min(_FAILED_MAX_S, _FAILED_S * 2 ** (copy.failed - 1)))
+
+    def _look_at_room(self) -> None:
+        """Say when no table waits for room any more."""
+        if self._is_full and not any(copy.lacks_room for copy in self.standing.tables.values()):
+            self._is_full = False
+            _log.warning("the standby %s has room again", self._target.url)
 
     def _await_some(self) -> None:
         """Take what threads have done, or wait until a look is due."""
@@ -604,6 +615,7 @@ class Replicator:
                 self._take(self._done.get_nowait())
         except queue.Empty:
             pass
+        self._look_at_room()
 
     def _take(self, done: _Done) -> None:
         self._running -= 1

@@ -87,6 +87,7 @@ class TableCopy:
     records."""
     failed: int = 0
     failure: str = ""
+    lacks_room: bool = False
 
     @property
     def part(self) -> str:
@@ -101,7 +102,7 @@ class TableCopy:
 
     def went_well(self) -> None:
         """Nothing keeps it any more."""
-        self.failed, self.failure = 0, ""
+        self.failed, self.failure, self.lacks_room = 0, "", False
 
     def begin_at(self, version: int, end: int, applied: Iterable[tuple[int, int]] = ()) -> None:
         """The standby has the table up to `version`, with records of the transactions `applied`."""

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from ingest.opening import cluster_of
 from ingest.settings import Settings
 from lakelog.cli.common import check_mirror_installed
-from log_tables.clock import Backoff, SystemClock, timer
-from log_tables.root.opening import open_cluster, open_root
+from log_tables.clock import Backoff, timer
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +37,10 @@ class Beside:
     def __init__(
         self, what: str, command: Sequence[str], settings: Settings, restarts: Backoff = RESTARTS
     ) -> None:
-        """`what` is its name in the log. Makes the root if there is none. Raises StoreUnavailable."""
-        clock, expected = SystemClock(), (settings.must_exist, settings.cluster_id)
-        root = open_root(settings.data, settings.store_options, clock, settings.durability, *expected)
-        open_cluster(root, clock, "", *expected)  # the command makes none
+        """`what` is its name in the log. Makes the root if there is none, and may; the command opens this one
+        and no other. Raises StoreUnavailable, InvalidConfig.
+        """
+        cluster = cluster_of(settings, create=True)  # the command makes none
         self._what = what
         self._command = [
             *(sys.executable, "-m", "lakelog", *command, "--with-stdin", "--data", settings.data),
@@ -52,6 +52,8 @@ class Beside:
             "LAKELOG_STORE_OPTIONS": json.dumps(settings.store_options),
             "LAKELOG_STANDBY_STORE_OPTIONS": json.dumps(settings.standby_store_options),
             "LAKELOG_SCHEMA_REGISTRIES": json.dumps(registries),
+            "LAKELOG_MUST_EXIST": "true",
+            "LAKELOG_CLUSTER_ID": cluster.cluster_id,
         }
         self._environment = {**os.environ, **told, "LAKELOG_CONTEXT": ""}
         self._restarts, self._stopping = restarts, threading.Event()
@@ -109,7 +111,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def mirrors(settings: Settings, restarts: Backoff = RESTARTS) -> Beside:
     """`lakelog mirror run` for all mirrors, beside a gateway. Raises InvalidArgument, StoreUnavailable."""
     check_mirror_installed()
-    return Beside("the mirror", ("mirror", "run"), settings, restarts)
+    bounds = [
+        f"disk_reserve_bytes={int(settings.disk_reserve_bytes)}",
+        f"disk_free_min_bytes={int(settings.disk_free_min_bytes)}",
+    ]
+    return Beside("the mirror", ["mirror", "run", *_set(bounds)], settings, restarts)
 
 
 def replication(settings: Settings, standby: str, restarts: Backoff = RESTARTS) -> Beside:
@@ -118,8 +124,11 @@ def replication(settings: Settings, standby: str, restarts: Backoff = RESTARTS) 
         f"replicate_max_bytes_per_second={int(settings.replicate_max_bytes_per_second)}",
         f"replicate_max_requests_per_second={settings.replicate_max_requests_per_second:g}",
     ]
-    command = ["replicate", standby, *(word for bound in bounds for word in ("--set", bound))]
-    return Beside("the replication", command, settings, restarts)
+    return Beside("the replication", ["replicate", standby, *_set(bounds)], settings, restarts)
+
+
+def _set(settings: Sequence[str]) -> Iterator[str]:
+    return (word for each in settings for word in ("--set", each))
 
 
 @contextmanager

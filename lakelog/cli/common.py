@@ -168,23 +168,12 @@ def existing_root(data: str | None) -> "Store":
 def cluster_at(data: str | None, create: bool = False) -> "Cluster":
     """The cluster at the root that `--data` or the settings name; with `create` an empty root becomes one.
 
-    Raises InvalidArgument when it is missing.
+    Raises as `cluster_of`.
     """
-    from ingest.registry_settings import registry_accesses
+    from ingest.opening import cluster_of
     from ingest.settings import load_settings
-    from log_tables.clock import SystemClock
-    from log_tables.cluster.cluster import Cluster
-    from log_tables.root.opening import open_cluster, open_root
-    from log_tables.store.store import open_store
 
-    settings, clock = load_settings(None, data=data), SystemClock()
-    registries = registry_accesses(settings.schema_registries)
-    if create:
-        expected = settings.must_exist, settings.cluster_id
-        store = open_root(settings.data, settings.store_options, clock, settings.durability, *expected)
-        return open_cluster(store, clock, "", *expected, registries)
-    store = open_store(settings.data, settings.store_options, create=False)
-    return Cluster.open(store, create=False, registries=registries)
+    return cluster_of(load_settings(None, data=data), create=create)
 
 
 def confirm(question: str, command: str) -> None:

@@ -28,12 +28,13 @@ def open_root(
     must_exist: bool = False,
     cluster_id: str = "",
     mounts: Path = FSTAB,
+    create: bool = True,
 ) -> Store:
-    """The store of the root at `url`, in which a cluster may be begun unless it `must_exist`.
+    """The store of the root at `url`, in which a cluster may be begun if `create`, unless it `must_exist`.
 
     With a `cluster_id` it must exist, too, and `open_cluster` says whether it is the right one. `mounts`
-    lists those that the machine is to have. Raises StoreUnavailable for a root that is not there,
-    InvalidArgument, CorruptLog.
+    lists those that the machine is to have. Raises StoreUnavailable for a root that is not there and has to
+    be, InvalidArgument, CorruptLog.
     """
     if must_exist or cluster_id:
         try:
@@ -46,9 +47,11 @@ def open_root(
             except InvalidArgument:
                 said = f"there is no cluster at {url}: no metadata log"
                 raise StoreUnavailable(f"{said}; {_advice(url)}") from None
-        if requests_are_paid(url):
+        if create and requests_are_paid(url):
             return open_store(url, options, clock=clock)  # which shows that it has conditional puts
         return store
+    if not create:
+        return open_store(url, options, create=False, clock=clock, durability=durability)
     missing = _missing_mount(url, mounts)
     if missing is not None and not _is_there(url):
         raise StoreUnavailable(
@@ -65,14 +68,17 @@ def open_cluster(
     must_exist: bool = False,
     cluster_id: str = "",
     registries: Iterable[RegistryAccess] = (),
+    create: bool = True,
 ) -> Cluster:
-    """The cluster in a store of `open_root`. Raises InvalidConfig for another one than `cluster_id` names."""
-    create = not (must_exist or cluster_id)
-    cluster = Cluster.open(store, clock, url, create=create, registries=registries)
+    """The cluster in a store of `open_root`. Raises InvalidConfig for another one than `cluster_id` names,
+    InvalidArgument where there is none and none may be made.
+    """
+    begins = create and not (must_exist or cluster_id)
+    cluster = Cluster.open(store, clock, url, create=begins, registries=registries)
     if cluster_id and cluster.cluster_id != cluster_id.lower():
         raise InvalidConfig(
             f"the root at {store.url.removeprefix('file://')} is that of cluster {cluster.cluster_id}, and "
-            f"cluster_id names {cluster_id}; mount the right one, or correct cluster_id"
+            f"cluster_id names {cluster_id}; mount the right one, or correct `data` or cluster_id"
         )
     return cluster
 

@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from ingest.settings import Settings
+from log_tables.root.opening import has_cluster
+from log_tables.store.store import open_store
 from tests.house.test_docs import code_blocks, section
 from tests.kit.deployed import (
     DEPLOY,
@@ -41,6 +43,13 @@ ALL = {
         "settings": {"partitions_max": 10_000_000, "commits_cores_max": 0.5, "console_enable": False},
         "tls": {"secret": "certificate", "serverName": "log.example.com", "ownAuthority": True},
         "kafka": {"enabled": True},
+    },
+    "clusterId": "0a1b2c3d-0000-4000-8000-000000000000",
+    "replicate": {
+        "enabled": True,
+        "target": "s3://elsewhere/lakelog",
+        "storeOptions": {"region": "us-east-1"},
+        "settings": {"replicate_max_bytes_per_second": 100_000_000},
     },
     "service": {"type": "LoadBalancer", "annotations": {"example.com/internal": "true"}},
     "serviceAccount": {"annotations": {"example.com/role": "lakelog"}},
@@ -99,7 +108,7 @@ def test_kubernetes_takes_what_it_makes(tmp_path: Path, values: dict[str, Any], 
         if resource["kind"] != "PodMonitor":
             assert kubernetes_validate.validate(resource, version, strict=True), name
     kinds = sorted(resource["kind"] for resource in resources.values())
-    others = ["PodMonitor"] * 2 if values else []
+    others = ["Deployment", "PodMonitor", "PodMonitor"] if values else []
     plain = [
         "Deployment",
         "Job",
@@ -201,6 +210,8 @@ def test_every_variable_is_a_setting(tmp_path: Path) -> None:
         ({"gateway": {"setings": {}}}, "setings"),
         ({"maintenance": {"every": "5 minutes"}}, "every"),
         ({"maintainance": {}}, "maintainance"),
+        ({"replicate": {"enabled": True}}, "target"),
+        ({"replicate": {"target": "/mnt/standby"}}, "target"),
     ],
 )
 def test_a_wrong_value_is_named(tmp_path: Path, values: dict[str, Any], said: str) -> None:
@@ -230,11 +241,22 @@ def started(
     return running([*LAKELOG, *words], env=environment_of({**image_environment(), **variables}))
 
 
+def is_root(url: str, s3: S3Server) -> bool:
+    return has_cluster(open_store(url, s3.options, create=False))
+
+
 def test_its_commands_run_and_end_in_order(tmp_path: Path, s3: S3Server) -> None:
-    resources = rendered(tmp_path, {"gateway": {"settings": {"log_level": "warning"}}})
-    jobs = resources["Deployment r-lakelog-maintenance"]["spec"]["template"]["spec"]["containers"][0]
-    port, metrics = free_port(), free_port()
+    port, metrics, standby = free_port(), free_port(), f"{s3.bucket('standby')}/root"
     url, data = f"http://127.0.0.1:{port}", f"{s3.bucket('chart')}/root"
+    values = {
+        "gateway": {"settings": {"log_level": "warning"}},
+        "replicate": {"enabled": True, "target": standby},
+    }
+    resources = rendered(tmp_path, values)
+    jobs, replicate = (
+        resources[f"Deployment r-lakelog-{name}"]["spec"]["template"]["spec"]["containers"][0]
+        for name in ("maintenance", "replicate")
+    )
     own = {"LAKELOG_PORT": str(port), "LAKELOG_PEER_URL": url, "metrics": str(metrics)}
 
     root = resources["Job r-lakelog-root"]["spec"]["template"]["spec"]["containers"][0]
@@ -248,4 +270,7 @@ def test_its_commands_run_and_end_in_order(tmp_path: Path, s3: S3Server) -> None
         with started(jobs, s3, data, **own) as maintaining:
             wait_until(lambda: answers(f"http://127.0.0.1:{metrics}/metrics"), "the maintenance answers")
             assert ended(maintaining) == 0
+        with started(replicate, s3, data, **own) as following:
+            wait_until(lambda: is_root(standby, s3), "there is a standby")
+            assert ended(following) == 0
         assert ended(serving) == 0

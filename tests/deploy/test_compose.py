@@ -48,8 +48,9 @@ QUIET = {
     "Mirrors: lag in records",
     "Mirrors: lag in seconds",
     "Mirrors: stopped topics, living processes",
+    "Room on the root's disk",
 }
-"""Panels that may have nothing to show in a quiet cluster of a minute's age, without a mirror."""
+"""Panels that may have nothing to show in a quiet cluster in a bucket, a minute old, without a mirror."""
 
 
 def expressions(panel: dict[str, Any]) -> list[str]:

@@ -7,9 +7,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from ingest.settings import Settings
+from log_tables.root.fsck import check
+from log_tables.store.store import open_store
 from tests.kit.deployed import DEPLOY, LAKELOG, answers, ended, environment_of, running
 from tests.kit.support import free_port, wait_until
 
@@ -37,8 +40,16 @@ def analyze(*words: str | Path) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_units_are_here() -> None:
-    names = ["apicurio.service", "lakelog-maintenance.service", "lakelog-mirror.service", "lakelog.service"]
-    assert [unit.name for unit in UNITS] == names
+    ours = ["lakelog-maintenance", "lakelog-mirror", "lakelog-replicate", "lakelog"]
+    assert [unit.stem for unit in UNITS] == ["apicurio", *ours]
+
+
+@pytest.mark.parametrize(
+    "unit", [unit for unit in UNITS if unit.stem != "apicurio"], ids=lambda unit: unit.stem
+)
+def test_a_unit_waits_for_the_mount_of_its_root(unit: Path) -> None:
+    (data,) = re.findall(r'^data = "(.+)"$', (DEPLOY / "systemd" / "lakelog.toml").read_text(), re.MULTILINE)
+    assert f"\nRequiresMountsFor={data}" in unit.read_text().partition("[Service]")[0]
 
 
 def test_systemd_reads_the_units_without_a_complaint(tmp_path: Path) -> None:
@@ -86,7 +97,7 @@ class Machine:
 
     def here(self, text: str) -> str:
         """A file of the units with this machine's paths and ports."""
-        for path, place in (("/etc/lakelog", "etc"), ("/var/lib/lakelog", "state")):
+        for path, place in (("/etc/lakelog", "etc"), ("/var/lib/lakelog", "state"), ("/mnt", "mnt")):
             text = text.replace(path, str(self.directory / place))
         return text.replace("8082", str(self.port)).replace("9091", str(self.metrics_port))
 
@@ -149,6 +160,26 @@ def test_a_root_that_is_gone_after_the_first_start_is_not_made_again(machine: Ma
     serving = subprocess.run(machine.words(service["ExecStart"][0]), **machine.place(service), check=False)
     assert serving.returncode == 1  # not 2: with the mount back, systemd's next attempt succeeds
     assert not [*root.iterdir()]
+
+
+def test_a_standby_that_was_begun_is_followed_and_none_is_begun_in_its_place(machine: Machine) -> None:
+    service = read(DEPLOY / "systemd" / "lakelog-replicate.service")
+    standby = machine.directory / "mnt" / "standby" / "lakelog"
+    with machine.start("lakelog") as gateway:
+        wait_until(lambda: answers(f"http://127.0.0.1:{machine.port}/ready"), "the gateway is ready")
+        with machine.start("lakelog-replicate") as early:
+            assert early.wait() != 0
+        assert not standby.exists()
+        begin = [word for word in machine.words(service["ExecStart"][0]) if word != "--must-exist"]
+        subprocess.run([*begin, "--once"], **machine.place(service), check=True)
+        follow = f"http://127.0.0.1:{machine.port}/standbys"
+        with machine.start("lakelog-replicate") as replication:
+            wait_until(
+                lambda: any(each["processes"] for each in httpx.get(follow).json()), "the standby is followed"
+            )
+            assert ended(replication) == 0
+        assert ended(gateway) == 0
+    assert check(open_store(str(standby))).problems == []
 
 
 def test_the_settings_that_the_file_shows_are_settings() -> None:

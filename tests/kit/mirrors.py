@@ -24,6 +24,7 @@ from log_tables.cluster.process_report import read_report
 from log_tables.layout import mirror_directory
 from log_tables.record import header_pairs
 from log_tables.root.fsck import check
+from log_tables.store.disk_room import UNBOUNDED, DiskBounds
 from log_tables.store.store import open_store
 from tests.kit.kafka import Read, read_all
 from tests.kit.kafka_broker import Broker
@@ -90,12 +91,15 @@ def note(cluster: Cluster, kafka: Listener, *topics: str, groups: Sequence[str] 
 
 @contextmanager
 def running(
-    cluster: Cluster, look_s: float = _OFTEN_S, set_offsets: SetOffsets | None = None
+    cluster: Cluster,
+    look_s: float = _OFTEN_S,
+    set_offsets: SetOffsets | None = None,
+    disk: DiskBounds = UNBOUNDED,
 ) -> Iterator[None]:
     """The mirror NAME copies, and ends in order; what ended it before is raised."""
     stopping = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(copy_mirror, cluster, NAME, stopping, look_s, set_offsets)
+        done = pool.submit(copy_mirror, cluster, NAME, stopping, look_s, set_offsets, disk)
         try:
             yield
         finally:

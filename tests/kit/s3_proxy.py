@@ -1,4 +1,4 @@
-"""HTTP proxies before a real S3 server that break its promise of conditional puts."""
+"""HTTP proxies before a real S3 server: some break its promise of conditional puts, one has no room."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -41,8 +41,10 @@ def decided_too_early(racers: int) -> Put:
 
 
 @contextmanager
-def s3_proxy(server: S3Server, put: Put) -> Iterator[str]:
-    """The endpoint of a proxy before `server`: it passes on every request but conditional puts."""
+def s3_proxy(server: S3Server, put: Put | None = None, full: threading.Event | None = None) -> Iterator[str]:
+    """The endpoint of a proxy before `server`: it passes on every request, but conditional puts to `put`, and
+    while the bucket is `full` no put at all, as Ceph says it.
+    """
     upstream = urlsplit(server.endpoint).netloc
 
     class Handler(BaseHTTPRequestHandler):
@@ -50,8 +52,11 @@ def s3_proxy(server: S3Server, put: Put) -> Iterator[str]:
 
         def _pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if self.command == "PUT" and "If-None-Match" in self.headers:
-                self._put(body)
+            if self.command == "PUT" and full is not None and full.is_set():
+                self._refuse()
+                return
+            if self.command == "PUT" and put is not None and "If-None-Match" in self.headers:
+                self._put(put, body)
                 return
             connection = HTTPConnection(upstream)
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -70,7 +75,14 @@ def s3_proxy(server: S3Server, put: Put) -> Iterator[str]:
             self.wfile.write(content)
             connection.close()
 
-        def _put(self, body: bytes) -> None:
+        def _refuse(self) -> None:
+            content = b"<Error><Code>QuotaExceeded</Code></Error>"
+            self.send_response_only(403)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def _put(self, put: Put, body: bytes) -> None:
             bucket, _, path = unquote(urlsplit(self.path).path).lstrip("/").partition("/")
             store = open_store(f"s3://{bucket}", server.options, create=False)
             self.send_response_only(put(store, path, body))

@@ -24,6 +24,14 @@ def small_disk(path: Path, size_bytes: int, files: int = 0) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(path)], check=True)  # a process may not have closed all of it
 
 
+def fill_inodes(directory: Path) -> None:
+    """Make empty files below a new `directory` until its disk has no inode left."""
+    directory.mkdir()
+    with suppress(OSError):
+        for number in range(1 << 20):
+            (directory / str(number)).touch()
+
+
 def fill(path: Path) -> None:
     """Let a file take all the room that is left on its disk."""
     for size in (1 << 20, 4_096):

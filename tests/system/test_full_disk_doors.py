@@ -2,8 +2,9 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -12,16 +13,21 @@ from log_tables.store.reserve import PIECES, RESERVE
 from log_tables.store.store import open_store
 from tests.kit.deployed import LAKELOG
 from tests.kit.kafka import KafkaGateway, kafka_gateway, produce
-from tests.kit.small_disk import fill, small_disk
+from tests.kit.small_disk import fill, fill_inodes, small_disk
 from tests.kit.support import wait_until
 
-DISK_BYTES = 24 << 20
+DISK_BYTES, DISK_FILES = 24 << 20, 6_000
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "disk", DISK_BYTES) as path:
+    with small_disk(tmp_path / "disk", DISK_BYTES, DISK_FILES) as path:
         yield path
+
+
+def empty(filling: Path) -> None:
+    """Give back what `fill` or `fill_inodes` took."""
+    rmtree(filling) if filling.is_dir() else filling.unlink()
 
 
 def command(*words: str, url: str = "") -> "subprocess.CompletedProcess[str]":
@@ -33,16 +39,22 @@ def ready(gateway: KafkaGateway) -> str:
     return str(gateway.running.client.get("/ready").json()["status"])
 
 
-def test_a_full_root_refuses_records_and_commits_what_frees_room(disk: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "filled", [fill, pytest.param(fill_inodes, marks=pytest.mark.torture)], ids=["bytes", "inodes"]
+)
+def test_a_full_root_refuses_records_and_commits_what_frees_room(
+    disk: Path, tmp_path: Path, filled: Callable[[Path], None]
+) -> None:
     data, filling = disk / "root", disk / "filling"
     with kafka_gateway(data) as gateway:
         running, url = gateway.running, gateway.running.url
-        for name in ("kept", "gone"):
+        for name in ("kept", "gone", "back"):
             running.create_topic(name)
             running.produce(name, *range(10)).raise_for_status()
         reserve = data / RESERVE
         wait_until(lambda: reserve.exists() and len([*reserve.iterdir()]) == PIECES, "the reserve")
-        fill(filling)
+        assert command("topic", "delete", "back", "--yes", url=url).returncode == 0
+        filled(filling)
         wait_until(lambda: ready(gateway) == "full", "the gateway knows that its disk is full")
 
         refused = running.produce("kept", 1)
@@ -64,6 +76,11 @@ def test_a_full_root_refuses_records_and_commits_what_frees_room(disk: Path, tmp
             ("consume", "kept", "--group", "readers", "--max", "10"),
             ("group", "reset-offsets", "readers", "--topic", "kept", "--to", "earliest"),
             ("topic", "alter", "kept", "--config", "retention.ms=1"),
+            ("topic", "undelete", "back"),
+            ("topic", "delete", "back", "--yes"),
+            ("topic", "purge", "back", "--yes"),
+            ("maintain", "--once", "--job", "retention", "--data", str(data)),
+            ("maintain", "--once", "--job", "housekeeping", "--data", str(data)),
             ("maintain", "--once", "--data", str(data)),
             ("sql", "--data", str(data), "select count(*) from kept"),
             ("fsck", "--data", str(data)),
@@ -77,7 +94,7 @@ def test_a_full_root_refuses_records_and_commits_what_frees_room(disk: Path, tmp
         assert 0 < len([*reserve.iterdir()]) < PIECES
 
         assert "are sent again until" in waiting.stderr.readline()
-        filling.unlink()
+        empty(filling)
         wait_until(lambda: ready(gateway) == "ready", "the gateway takes records again")
         assert waiting.wait() == 0
         waiting.stderr.close()

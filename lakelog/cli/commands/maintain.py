@@ -121,13 +121,10 @@ def maintain(  # noqa: PLR0913, PLR0917 -- each is an option
 
 
 def _open(settings: "Settings") -> "Cluster":
-    from ingest.registry_settings import registry_accesses
-    from log_tables.cluster.cluster import Cluster
+    from ingest.opening import cluster_of
     from log_tables.root.inspection import check_location
-    from log_tables.store.store import open_store
 
-    store = open_store(settings.data, settings.store_options, create=False)
-    cluster = Cluster.open(store, create=False, registries=registry_accesses(settings.schema_registries))
+    cluster = cluster_of(settings)
     check_location(cluster, settings.leader_timeout_ms / 1_000)
     return cluster
 

@@ -169,21 +169,19 @@ def run(
 ) -> None:
     """Copy, until SIGTERM or Ctrl-C, what these mirrors name, or all. Several share a mirror's partitions."""
     from api.log_format import log_to_stderr
+    from ingest.opening import cluster_of, disk_bounds
     from ingest.settings import load_settings
     from lakelog.cli.beside import stopping_event
     from lakelog.cli.mirror_gateway import GatewayOffsets
-    from log_tables.cluster.cluster import Cluster
-    from log_tables.store.store import open_store
 
     check_mirror_installed()
     from jobs.mirror.runner import Runner
 
     settings = load_settings(config, data=data, **pairs(set_, "--set"))
     log_to_stderr(settings.log_level, settings.log_format)
-    store = open_store(settings.data, settings.store_options, create=False)
-    cluster = Cluster.open(store, create=False)
+    cluster = cluster_of(settings)
     with GatewayOffsets(cluster, url) as set_offsets, stopping_event(with_stdin) as stopping:
-        Runner(cluster, names or [], set_offsets).run(stopping)
+        Runner(cluster, names or [], set_offsets, disk_bounds(settings)).run(stopping)
 
 
 @app.command()

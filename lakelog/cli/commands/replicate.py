@@ -35,6 +35,7 @@ def replicate(  # noqa: PLR0913, PLR0917 -- each is an option
 ) -> None:
     """Let ROOT2 follow this root, until SIGTERM or Ctrl-C. Several processes share its tables."""
     from api.log_format import log_to_stderr
+    from ingest.opening import cluster_of
     from ingest.settings import load_settings
     from jobs.replica.limited import LimitedStore, Rate
     from jobs.replica.replication import Replication
@@ -46,7 +47,7 @@ def replicate(  # noqa: PLR0913, PLR0917 -- each is an option
 
     settings, clock = load_settings(config, data=data, **pairs(set_, "--set")), SystemClock()
     log_to_stderr(settings.log_level, settings.log_format)
-    source = open_store(settings.data, settings.store_options, create=False, clock=clock)
+    source = cluster_of(settings, clock).store
     options = standby_options(settings, store_option)
     standby = open_store(target, options, create=not must_exist, clock=clock)
     if must_exist and read_mark(standby) is None:

@@ -44,7 +44,9 @@ def test_a_gateway_starts_its_scheduler_again_and_takes_it_along(root: Root) -> 
     settings |= {"maintain_engine": "local", "maintain_local_max_bytes": "1 KiB"}
     gateway = start_gateway(root.directory / "here", "--maintain", **settings)
     first = scheduler_of(gateway)
-    words = command(first)
+    words, variables = command(first), Path(f"/proc/{first}/environ").read_text().split("\0")
+    cluster_id = gateway.cluster.rsplit("/", 1)[1]
+    assert {"LAKELOG_MUST_EXIST=true", f"LAKELOG_CLUSTER_ID={cluster_id}"} <= {*variables}
     assert "log_level=warning" in words
     assert "--engine local " in words
     assert "maintain_local_max_bytes=1024 " in words

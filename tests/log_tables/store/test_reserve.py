@@ -1,5 +1,7 @@
 """The reserve of a disk: given up for what makes room, by several processes at once, and made again."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -83,3 +85,52 @@ def test_it_is_made_again_only_where_there_is_room_beside_it(disk: Path) -> None
     assert store.reserve(RESERVE_BYTES, 1 << 20)
     fill(disk / "filling")
     store.put(commit_path(METADATA_DIRECTORY, 1), bytes(4_096))
+
+
+PUTS = """
+import sys
+from log_tables.errors import StoreFull
+from log_tables.layout import METADATA_DIRECTORY, commit_path
+from log_tables.store.store import open_store
+
+store, first = open_store(sys.argv[1]), int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+done = 0
+try:
+    while True:
+        store.put_if_absent(commit_path(METADATA_DIRECTORY, first + done), bytes(4_096))
+        done += 1
+except StoreFull:
+    print(done)
+"""
+"""A process that commits until there is no room."""
+
+
+def test_processes_that_race_for_it_share_all_of_it(disk: Path) -> None:
+    store = full(disk)
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", PUTS, disk / "root", str(number * 10_000)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("\n")
+        racer.stdin.flush()
+    done = [int(racer.communicate()[0]) for racer in racers]
+    assert all(racer.returncode == 0 for racer in racers)
+    found = [item for item in store.list("") if item.size == 4_096]
+    assert len(found) == sum(done)  # each is whole, and each was told
+    assert sum(done) * 4_096 > RESERVE_BYTES * 0.9
+    assert all(done)
+    assert not [*(disk / "root").rglob(".tmp-[!r]*")]
+    (disk / "filling").unlink()
+    assert store.reserve(RESERVE_BYTES, 0)

@@ -72,6 +72,16 @@ envFrom:
 {{- end }}
 {{- end }}
 
+{{/* A root that is not there is never made, but by the job of the first install. */}}
+{{- define "lakelog.cluster" -}}
+- name: LAKELOG_MUST_EXIST
+  value: "true"
+{{- with .Values.clusterId }}
+- name: LAKELOG_CLUSTER_ID
+  value: {{ . }}
+{{- end }}
+{{- end }}
+
 {{/* A setting as text; whole numbers of a values file are floats to Helm, and large ones would be 1e+07. */}}
 {{- define "lakelog.value" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}

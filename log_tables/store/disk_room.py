@@ -7,8 +7,8 @@ a quota that the system does not show, is full when it says so to a write, and u
 
 import os
 from contextlib import suppress
+from typing import NamedTuple
 
-from ingest.settings import Settings
 from log_tables.errors import LakelogError, StoreFull
 from log_tables.limits import MIB
 from log_tables.store.local import LocalStore
@@ -24,12 +24,22 @@ _PROBE_BYTES = 1 * MIB
 """What has to find room before a store that has refused a write is full no longer."""
 
 
+class DiskBounds(NamedTuple):
+    """The reserve that a disk is to have, and the room below which it takes no records; 0 is none."""
+
+    reserve_bytes: int = 0
+    free_min_bytes: int = 0
+
+
+UNBOUNDED = DiskBounds()
+"""It takes records up to its end."""
+
+
 class DiskRoom:
     """Whether the store has room for records. `look` is called by one thread, the rest by any."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
-        self._store = store
-        self._reserve_bytes, self._free_min_bytes = settings.disk_reserve_bytes, settings.disk_free_min_bytes
+    def __init__(self, store: Store, bounds: DiskBounds) -> None:
+        self._store, self._bounds = store, bounds
         self._refused: StoreFull | None = None
         self.full: StoreFull | None = None
         """Why records are refused now."""
@@ -69,7 +79,7 @@ class DiskRoom:
         if found is None:
             return
         share = found.f_blocks * found.f_frsize // SMALL_DISK_SHARE
-        least, reserve = min(self._free_min_bytes, share), min(self._reserve_bytes, share)
+        least, reserve = min(self._bounds.free_min_bytes, share), min(self._bounds.reserve_bytes, share)
         self.free_bytes = free = found.f_bavail * found.f_frsize
         if free < least:
             raise _full(f"{free:,} bytes left, and disk_free_min_bytes is {least:,}")

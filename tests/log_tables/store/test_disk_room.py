@@ -1,0 +1,56 @@
+"""The room of the store as a gateway sees it: a quota that the system does not show, and two log lines."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from ingest.periodic_task import FailureLog
+from log_tables.clock import SystemClock
+from log_tables.errors import StoreFull
+from log_tables.store.disk_room import DiskBounds, DiskRoom
+from log_tables.store.file import sync
+from log_tables.store.local import LocalStore
+
+
+class Quota:
+    """A quota of the file system, as NFS says at an fsync that it is used up."""
+
+    def __init__(self) -> None:
+        self.is_used_up = False
+
+    def sync(self, descriptor: int) -> None:
+        if self.is_used_up:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        sync(descriptor)
+
+
+def test_a_quota_that_is_used_up_refuses_records_until_a_probe_finds_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quota, failures = Quota(), FailureLog()
+    store = LocalStore(tmp_path, SystemClock(), sync=quota.sync)
+    room = DiskRoom(store, DiskBounds())
+    room.look()
+    assert room.free_bytes is not None
+    quota.is_used_up = True
+    with pytest.raises(StoreFull, match="the quota is used up: free room or raise it") as refused:
+        store.put_if_absent("a/b", b"x")
+    room.refused(refused.value)  # at once, and not when it is next looked
+    with pytest.raises(StoreFull, match="quota"):
+        room.check()
+    for _ in range(3):
+        with failures.catch("room"):
+            room.look()
+        assert room.full is not None
+    quota.is_used_up = False
+    for _ in range(2):
+        with failures.catch("room"):
+            room.look()
+        room.check()
+    begin, end = caplog.messages
+    assert begin.startswith("duty room failed; it is tried again: ")
+    assert "the quota is used up" in begin
+    assert end == "duty room works again"
+    assert [*store.list("")] == []
