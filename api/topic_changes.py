@@ -200,7 +200,9 @@ def undelete_topic(
     with asked.changing("UndeleteTopic", ResourceType.TOPIC, name, new_name=wanted):
         partitions = plan_undelete(here, name, topic_id)
         asked.charge_changes(partitions)
-        return TopicDescription(here, undelete.undelete_topic(here.cluster, name, topic_id, new_name))
+        topic = undelete.undelete_topic(here.cluster, name, topic_id, new_name)
+        here.access.follow()
+        return TopicDescription(here, topic)
 
 
 def plan_undelete(here: Gateway, name: str, topic_id: str | None) -> int:

@@ -31,7 +31,7 @@ TOPIC_CHANGES = frozenset(
         "AlterConfigs",
         "IncrementalAlterConfigs",
         "RevertConfigs",
-        "UndeleteTopics",
+        "UndeleteTopic",
         "PromoteMirror",
     }
 )
