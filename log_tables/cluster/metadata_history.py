@@ -287,6 +287,14 @@ def acl_changes(added: Iterable[Acl], removed: Iterable[Acl]) -> list[Difference
     return come + [Difference(str(acl), "there", None) for acl in removed]
 
 
+def quota_changes(changed: Mapping[str, tuple[Quota | None, Quota | None]]) -> list[Difference]:
+    """Quotas now and then, by entity."""
+    return [
+        Difference(entity, *(None if each is None else quota_text(each) for each in pair))
+        for entity, pair in changed.items()
+    ]
+
+
 def _text(rule: Rule | None) -> str | None:
     if isinstance(rule, Quota):
         return quota_text(rule)
