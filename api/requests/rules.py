@@ -258,6 +258,7 @@ RULES: Mapping[str, Rule] = {
     "GET /console/deleted-topics/{topic}/undelete": _DESCRIBE_TOPIC,
     "GET /console/deleted-topics/{topic}/purge": _DESCRIBE_TOPIC,
     "GET /console/topics/{topic}/delete-records": _DESCRIBE_TOPIC,
+    "GET /console/topics/{topic}/restore": _DESCRIBE_TOPIC,
     "GET /console/mirrors/{mirror}/pause": _DESCRIBE_CLUSTER,
     "GET /console/mirrors/{mirror}/resume": _DESCRIBE_CLUSTER,
     "GET /console/mirrors/{mirror}/promote": _DESCRIBE_CLUSTER,
