@@ -1,7 +1,9 @@
 """Deleted topics and records come back over HTTP, with the offsets of groups."""
 
+from pathlib import Path
+
 from lakelog.client.client import Client
-from tests.kit.gateway import RunningGateway
+from tests.kit.gateway import RunningGateway, two_gateways
 from tests.kit.support import wait_until
 
 OFFSETS = "/consumers/undo/offsets"
@@ -62,3 +64,24 @@ def test_deleted_records_come_back(gateway: RunningGateway) -> None:
         assert (found["log_start_before"], found["log_start"], found["records"]) == (2, 0, 2)
         assert [each.value for each in client.read(name, 0)] == [b'"a"', b'"b"']
         assert gateway.client.get(f"/topics/{name}/partitions/0/offsets").json() == before
+
+
+def test_a_gateway_that_another_one_undeleted_behind_goes_on(tmp_path: Path) -> None:
+    """It has led and cached the topic of before, and is told nothing."""
+    with two_gateways(tmp_path) as (first, second):
+        name = second.create_topic("t")
+        second.produce(name, "a").raise_for_status()
+        with Client(first.url) as client, Client(second.url) as other:
+            for number, value in enumerate("bcd"):
+                client.delete_topic(name)
+                client.undelete_topic(name)
+                second.produce(name, value).raise_for_status()
+                assert len([*other.read(name, 0)]) == number + 2
+            client.delete_topic(name)
+            client.create_topic(name)
+            client.undelete_topic(name, new_name="u")
+            second.produce(name, "x").raise_for_status()
+            second.produce("u", "e").raise_for_status()
+            for each in (client, other):
+                assert [record.value for record in each.read("u", 0)] == [b'"%c"' % byte for byte in b"abcde"]
+                assert [record.value for record in each.read(name, 0)] == [b'"x"']
