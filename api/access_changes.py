@@ -17,7 +17,13 @@ from log_tables.cluster.admin import security_admin
 from log_tables.cluster.admin.changed_by import ACCESS_CHANGES, TOPIC_CHANGES, changed_by
 from log_tables.cluster.credential import ScramCredential, ScramUserRecord
 from log_tables.cluster.credential_log import create_credentials, open_credentials
-from log_tables.cluster.metadata_history import AccessHistory, AccessVersion, Difference, acl_changes
+from log_tables.cluster.metadata_history import (
+    AccessHistory,
+    AccessVersion,
+    Difference,
+    acl_changes,
+    quota_changes,
+)
 from log_tables.errors import Conflict
 
 _ACLS_OF_EVENT = 50
@@ -81,6 +87,10 @@ class AclRevert:
 def access_history(here: Gateway, asked: Caller) -> AccessHistory:
     """The versions of the rules of access. Raises AuthorizationFailed, CorruptLog."""
     asked.check(Operation.DESCRIBE, ResourceType.CLUSTER)
+    return _history(here)
+
+
+def _history(here: Gateway) -> AccessHistory:
     here.cluster.refresh()
     return metadata_history.access_history(here.cluster.metadata_log.partition)
 
@@ -137,6 +147,38 @@ def revert_acls(
     here.access.follow()
     _note_acls(asked, "RevertAcls", [*added, *removed])
     return AclRevert(wanted, added, removed, lost)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRevert:
+    """A revert of the quotas to those of `version`."""
+
+    version: AccessVersion
+    changes: Sequence[Difference]
+
+
+def plan_quota_revert(here: Gateway, asked: Caller, version: int | None, time_ms: int | None) -> QuotaRevert:
+    """The revert that `revert_quotas` would make. Raises AuthorizationFailed, NotFound, OffsetOutOfRange."""
+    history = access_history(here, asked)
+    wanted = history.find(version, time_ms)
+    rules = here.cluster.metadata_log.access
+    changed = security_admin.quota_difference(rules, history.rules(wanted).quotas)
+    return QuotaRevert(wanted, quota_changes(changed))
+
+
+def revert_quotas(here: Gateway, asked: Caller, version: int | None, time_ms: int | None) -> QuotaRevert:
+    """Have the quotas of an earlier version, or of a time (milliseconds since 1970), and no others, by one
+    commit. ACLs and super users stay.
+
+    Raises AuthorizationFailed, NotFound, OffsetOutOfRange for a time before the history.
+    """
+    asked.check(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
+    history = _history(here)
+    wanted = history.find(version, time_ms)
+    changed = security_admin.replace_quotas(here.cluster.metadata_log, history.rules(wanted).quotas)
+    here.access.follow()
+    asked.note_change("RevertClientQuotas", ResourceType.CLUSTER, CLUSTER_NAME, quotas=[*changed])
+    return QuotaRevert(wanted, quota_changes(changed))
 
 
 def _note_acls(asked: Caller, operation: str, acls: Sequence[Acl]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from api.client_topics import TopicDescription, describe_topic, describe_topics, with_own_topic
 from api.gateway import Gateway
+from api.scalars import microseconds
 from coordinator.access.caller import Caller
 from ingest.buffer import RETRY_AFTER_S
 from log_tables.cluster import metadata_history
@@ -22,7 +23,7 @@ from log_tables.cluster.metadata_history import Difference, TopicHistory, TopicV
 from log_tables.cluster.setting import Setting
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.cluster.topic_settings import SETTINGS, VALUE_SCHEMAS
-from log_tables.errors import PartitionsMaxReached, UnknownTopic
+from log_tables.errors import InvalidArgument, PartitionsMaxReached, UnknownTopic
 from log_tables.limits import PARTITIONS_MAX
 from log_tables.schemas.source import topic_of
 from log_tables.table.restore import IsBefore
@@ -203,7 +204,9 @@ def undelete_topic(
     with asked.changing("UndeleteTopic", ResourceType.TOPIC, name, new_name=wanted):
         partitions = plan_undelete(here, name, topic_id)
         asked.charge_changes(partitions)
-        return TopicDescription(here, undelete.undelete_topic(here.cluster, name, topic_id, new_name))
+        topic = undelete.undelete_topic(here.cluster, name, topic_id, new_name)
+        here.access.follow()
+        return TopicDescription(here, topic)
 
 
 def plan_undelete(here: Gateway, name: str, topic_id: str | None) -> int:
@@ -227,6 +230,15 @@ def purge_topic(here: Gateway, asked: Caller, name: str, topic_id: str | None = 
         here.cluster.refresh()
         asked.charge_changes(undelete.find_deletion(here.cluster, name, topic_id).partitions)
         return undelete.purge_topic(here.cluster, name, topic_id)
+
+
+def state_wanted(version: int | None, time: str | None, partition: int | None) -> IsBefore:
+    """The state to which `restore_topic` goes back: of a `version` of the table of a `partition`, or of a
+    `time`, as milliseconds since 1970 or ISO 8601. Raises InvalidArgument.
+    """
+    if version is not None and partition is None:
+        raise InvalidArgument("each partition has versions of its own; name the partition, or a time")
+    return restore_admin.wanted(version, None if time is None else microseconds(time) // 1000)
 
 
 def restore_topic(

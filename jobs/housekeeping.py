@@ -84,7 +84,7 @@ def _steps(
     state: PartitionState, now_ms: int, checkpoint_interval_commits: int, tidy_tombstones: int
 ) -> Iterator[TidyStep]:
     clean = state.tidied_ms is None or abs(now_ms - state.tidied_ms) >= TIDY_INTERVAL_MS
-    clean = clean or len(state.snapshot.tombstones) >= tidy_tombstones
+    clean = clean or state.snapshot.tombstones.count_replaced() >= tidy_tombstones
     checkpoint = state.snapshot.version - state.checkpointed >= checkpoint_interval_commits
     step = partial(
         TidyStep,

@@ -235,7 +235,12 @@ a partition removes 1.7 million a day. It is as long as commits stay: a writer t
 whether its commit counted (`Table.transact`) finds its file in the table or among the removed ones."""
 
 FILE_RETENTION_MS = 24 * 60 * 60 * 1000
-"""How long a removed file stays on disk whose records were deleted, or moved: time to notice a mistake."""
+"""How long a removed file stays on disk whose records were deleted, or moved: time to notice a mistake. A
+table remembers deleted segments as long, so that they can be brought back."""
+
+DELETED_SEGMENTS_MAX = 10_000
+"""Deleted segments that a table remembers: 5 MB of memory, as if they were still part of it. Retention takes
+merged segments, of which a day has some hundreds."""
 
 REPLACED_FILE_RETENTION_MS = LOG_RETENTION_MS
 """How long the file of a segment stays that a merge or a compaction by key has replaced: at 20 commits a

@@ -175,6 +175,8 @@ RULES: Mapping[str, Rule] = {
     f"GET {_V3}/acls/history": _DESCRIBE_CLUSTER,
     f"GET {_V3}/acls:revert": _DESCRIBE_CLUSTER,
     f"POST {_V3}/acls:revert": _cluster(Operation.ALTER, change="RevertAcls"),
+    f"GET {_V3}/quotas:revert": _DESCRIBE_CLUSTER,
+    f"POST {_V3}/quotas:revert": _cluster(Operation.ALTER_CONFIGS, change="RevertClientQuotas"),
     f"DELETE {_V3}/acls": _cluster(Operation.ALTER, change="DeleteAcls"),
     # Mirrors of other clusters. Whoever may describe one of a mirror's topics may see it, and these topics.
     "GET /mirrors": _ANY_PRINCIPAL,
@@ -256,6 +258,7 @@ RULES: Mapping[str, Rule] = {
     "GET /console/deleted-topics/{topic}/undelete": _DESCRIBE_TOPIC,
     "GET /console/deleted-topics/{topic}/purge": _DESCRIBE_TOPIC,
     "GET /console/topics/{topic}/delete-records": _DESCRIBE_TOPIC,
+    "GET /console/topics/{topic}/restore": _DESCRIBE_TOPIC,
     "GET /console/mirrors/{mirror}/pause": _DESCRIBE_CLUSTER,
     "GET /console/mirrors/{mirror}/resume": _DESCRIBE_CLUSTER,
     "GET /console/mirrors/{mirror}/promote": _DESCRIBE_CLUSTER,

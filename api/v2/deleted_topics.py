@@ -13,12 +13,9 @@ from api.requests.access import Asked
 from api.requests.envelope import V2Response
 from api.requests.route_gateway import Here
 from api.requests.strict import StrictBody, StrictRoute
-from api.scalars import microseconds
 from log_tables.cluster.acl import Operation, ResourceType
-from log_tables.cluster.admin.restore_admin import wanted
 from log_tables.cluster.admin.undelete import Deletion
 from log_tables.cluster.topic import check_writable
-from log_tables.errors import InvalidArgument
 
 router = APIRouter(tags=["undo"], default_response_class=V2Response, route_class=StrictRoute)
 
@@ -146,10 +143,7 @@ class Restored(BaseModel):
 )
 def restore(here: Here, asked: Asked, topic: TopicName, state: Restore) -> list[Restored]:
     """By DeleteRecords or retention. 409 where a file is gone, or retention would delete them again."""
-    if state.version is not None and state.partition is None:
-        raise InvalidArgument("each partition has versions of its own; name the partition, or a time")
-    time_ms = None if state.time is None else microseconds(state.time) // 1000
-    is_before = wanted(state.version, time_ms)
+    is_before = topic_changes.state_wanted(state.version, state.time, state.partition)
     found = topic_changes.restore_topic(here, asked, topic, is_before, state.partition, state.dry_run)
     return [
         Restored(

@@ -46,16 +46,13 @@ class HistoryView(BaseModel):
     data: list[VersionView] = Field(description="The newest first.")
 
 
-class RevertedTopic(BaseModel):
+class Reverted(BaseModel):
     version: int
     time_ms: int
     changes: list[DifferenceView]
 
 
-class RevertedAcls(BaseModel):
-    version: int
-    time_ms: int
-    changes: list[DifferenceView]
+class RevertedAcls(Reverted):
     lost: list[str] = Field(description="The rights that the caller loses, such as `READ on TOPIC flights`.")
 
 
@@ -135,9 +132,7 @@ def topic_history(
     summary="Show what going back to earlier settings would change",
     responses=error_responses(400, 404, 409, 416, 422, 503),
 )
-def plan_topic(
-    here: Here, asked: Asked, cluster: ClusterId, topic: TopicName, wanted: Version
-) -> RevertedTopic:
+def plan_topic(here: Here, asked: Asked, cluster: ClusterId, topic: TopicName, wanted: Version) -> Reverted:
     """Changes nothing. What the revert would be refused for, this is."""
     return _topic_view(topic_changes.plan_revert(here, asked, topic, *wanted)[0])
 
@@ -149,16 +144,16 @@ def plan_topic(
 )
 def revert_topic(
     here: Here, asked: Asked, cluster: ClusterId, topic: TopicName, wanted: RevertBody
-) -> RevertedTopic:
+) -> Reverted:
     """Gives the topic exactly the settings of a version, by one alteration: what `configs:alter` would refuse
     is refused. Partitions stay.
     """
     return _topic_view(topic_changes.revert_topic(here, asked, topic, *wanted.wanted()))
 
 
-def _topic_view(found: topic_changes.Revert) -> RevertedTopic:
+def _topic_view(found: topic_changes.Revert) -> Reverted:
     version = found.version
-    return RevertedTopic(version=version.version, time_ms=version.at_ms, changes=_views(found.changes))
+    return Reverted(version=version.version, time_ms=version.at_ms, changes=_views(found.changes))
 
 
 @router.get(
@@ -216,6 +211,31 @@ def _acls_view(found: access_changes.AclRevert) -> RevertedAcls:
         changes=_views(found.changes),
         lost=[*found.lost],
     )
+
+
+@router.get(
+    "/quotas:revert",
+    summary="Show what going back to earlier quotas would change",
+    responses=error_responses(400, 404, 416, 503),
+)
+def plan_quotas(here: Here, asked: Asked, cluster: ClusterId, wanted: Version) -> Reverted:
+    """Changes nothing."""
+    return _quotas_view(access_changes.plan_quota_revert(here, asked, *wanted))
+
+
+@router.post(
+    "/quotas:revert",
+    summary="Go back to earlier quotas, all or none",
+    responses=error_responses(400, 404, 416, 503),
+)
+def revert_quotas(here: Here, asked: Asked, cluster: ClusterId, wanted: RevertBody) -> Reverted:
+    """Makes the quotas exactly those of a version, in one commit. ACLs, super users and security stay."""
+    return _quotas_view(access_changes.revert_quotas(here, asked, *wanted.wanted()))
+
+
+def _quotas_view(found: access_changes.QuotaRevert) -> Reverted:
+    version = found.version
+    return Reverted(version=version.version, time_ms=version.at_ms, changes=_views(found.changes))
 
 
 def _views(changes: Sequence[Difference]) -> list[DifferenceView]:

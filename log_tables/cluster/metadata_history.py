@@ -254,6 +254,23 @@ def access_history(log: PartitionReader) -> AccessHistory:
     return AccessHistory((base, *versions), since_ms, tuple(records))
 
 
+def acls_at_deletion(log: PartitionReader, name: str, topic_id: str) -> frozenset[Acl] | None:
+    """The ACLs that there were when the topic with the id was deleted last; None where the log, as last
+    refreshed, does not say so any more. Blocking: it reads all of it.
+    """
+    table, found, was_live = AccessTable(), None, False
+    for record in _records(log):
+        read = decode(record)
+        if isinstance(read, RuleRecord):
+            table.take(read)
+        elif isinstance(read, TopicRecord) and read.name == name:
+            is_live = read.live and read.topic_id == topic_id
+            if was_live and not is_live:
+                found = table.rules().acls
+            was_live = is_live
+    return found
+
+
 def _difference(key: bytes, before: Rule | None, now: Rule | None) -> list[Difference]:
     """A change of one rule, none for a repeat."""
     rule = now or before
@@ -268,6 +285,14 @@ def acl_changes(added: Iterable[Acl], removed: Iterable[Acl]) -> list[Difference
     """ACLs that come and go."""
     come = [Difference(str(acl), None, "there") for acl in added]
     return come + [Difference(str(acl), "there", None) for acl in removed]
+
+
+def quota_changes(changed: Mapping[str, tuple[Quota | None, Quota | None]]) -> list[Difference]:
+    """Quotas now and then, by entity."""
+    return [
+        Difference(entity, *(None if each is None else quota_text(each) for each in pair))
+        for entity, pair in changed.items()
+    ]
 
 
 def _text(rule: Rule | None) -> str | None:

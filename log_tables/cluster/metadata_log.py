@@ -370,11 +370,16 @@ class MetadataLog(KeyedLog):
         """
         self._change(f"topic {name!r}", lambda: [encode(decide(self._topics.get(name)))], since)
 
-    def change_topics(self, name: str, decide: Callable[[], Sequence[TopicRecord]]) -> None:
-        """Append the records that `decide` makes because of the topic `name`, all at once; repeated when
-        another append comes between.
+    def change_topics(
+        self,
+        name: str,
+        decide: Callable[[], Sequence[TopicRecord]],
+        rules: Callable[[AccessRules], Sequence[Record]] = lambda _: (),
+    ) -> None:
+        """Append the records that `decide` makes because of the topic `name`, and those that `rules` makes of
+        the rules of access, all at once; repeated when another append comes between.
         """
-        self._change(f"topic {name!r}", lambda: [encode(record) for record in decide()])
+        self._change(f"topic {name!r}", lambda: [*map(encode, decide()), *rules(self.access)])
 
     def change_mirror(
         self, name: str, decide: Callable[[MirrorRecord | None], MirrorRecord | MirrorRemoved]

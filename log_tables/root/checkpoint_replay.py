@@ -108,6 +108,10 @@ def check_segments(
 def check_removes(due: Tombstones, found: Tombstones, first_ms: int | None, made_ms: int) -> Iterator[str]:
     """The removed files are the same, but for old ones."""
     here, there = _times(due), _times(found)
+    told = {remove.path: remove for remove in due.deleted()}
+    for remove in found.deleted():
+        if told.get(remove.path, remove) != remove:
+            yield f"its remove of {remove.path} has other stats or tags than that of the commits before it"
     for path, said in there.items():
         if path not in here:
             if first_ms is None or (said[0] or 0) >= first_ms:

@@ -400,6 +400,16 @@ def _removes(before: Snapshot, commit: Commit) -> Iterator[str]:
         yield from check_remove(remove, known.get(remove.path))
         if remove.partitionValues:
             yield f"the remove of {remove.path} has partition values"
+        yield from _check_deleted(before, remove, known.get(remove.path))
+
+
+def _check_deleted(before: Snapshot, remove: Remove, item: Segment | None) -> Iterator[str]:
+    """A remove that says how to bring its segment back says of it what the table does."""
+    if item is None or (remove.stats is None and remove.tags is None):
+        return
+    due = item.delete(remove.deletionTimestamp or 0, before.log_start)
+    if (remove.stats, remove.tags) != (due.stats, due.tags):
+        yield f"the remove of {remove.path} has other stats or tags than its segment"
 
 
 def check_remove(remove: Remove, item: Segment | None) -> Iterator[str]:

@@ -216,9 +216,7 @@ def decode(data: bytes, version: int, table: str) -> Checkpoint:
             _decode_metadata(metadata),
             Txns.of_columns(*_fields(content["txn"], "appId", "version", "lastUpdated")),
             _decode_adds(content["add"]),
-            Tombstones.of_columns(
-                *_fields(content["remove"], "path", "deletionTimestamp", "partitionValues", "size")
-            ),
+            Tombstones.of_column(content["remove"]),
         )
     except _UNREADABLE as error:
         raise CorruptLog(

@@ -124,13 +124,15 @@ class Add(msgspec.Struct, frozen=True):
     partitionValues: dict[str, str | None] = {}  # noqa: N815
 
 
-class Remove(msgspec.Struct, frozen=True):
+class Remove(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str
     dataChange: bool  # noqa: N815
     deletionTimestamp: _Int64 | None = None  # noqa: N815
     size: _Int64 | None = None
     extendedFileMetadata: bool | None = None  # noqa: N815
     partitionValues: dict[str, str | None] | None = None  # noqa: N815
+    stats: str | None = None
+    tags: dict[str, str] | None = None
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -43,7 +43,7 @@ def _remove(
     table: Table, operation: str, due: Callable[[Snapshot], Due | None], most: int
 ) -> Sequence[Segment] | None:
     info, now_ms = commit_info(table.clock, operation), table.clock.now_ms()
-    last: tuple[Due, Commit] | None = None
+    last: tuple[Due, int, Commit] | None = None
     seen: dict[str, Segment] = {}
 
     def build(snapshot: Snapshot) -> Commit | None:
@@ -53,13 +53,17 @@ def _remove(
         if found is None:
             return None
         gone, txn = found = _cut(found, most)
-        if last is None or last[0] != found:
+        start = snapshot.log_start
+        if last is None or last[:2] != (found, start):
             seen.update((item.path, item) for item in gone)
-            removes = tuple(item.remove(now_ms, data_change=True) for item in gone)
+            if txn.app_id == TXN_LOG_START:
+                removes = tuple(item.delete(now_ms, start) for item in gone)
+            else:
+                removes = tuple(item.remove(now_ms, data_change=True) for item in gone)
             following = snapshot.segments[len(gone) : len(gone) + 1]  # what replaces it may have to go, too
             needs = frozenset(item.path for item in following)
-            last = found, Commit(info, txns=(txn,), removes=removes, needs=needs)
-        return last[1]
+            last = found, start, Commit(info, txns=(txn,), removes=removes, needs=needs)
+        return last[2]
 
     made = table.transact(build)
     return None if made is None else [seen[remove.path] for remove in made.removes]

@@ -2,7 +2,8 @@
 again.
 
 The log of the table says which files a deletion took out and where the log began before, as far back as its
-commits are (an hour at least). The files are there until a vacuum deletes them, a day after that.
+commits are (an hour at least). Beyond that its snapshots say so, for a day. The files are there until a
+vacuum deletes them, a day after another one has marked them.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,25 +20,28 @@ from log_tables.layout import (
     commit_version,
     log_directory,
 )
-from log_tables.limits import REWRITTEN_FILES_MAX
+from log_tables.limits import DELETED_SEGMENTS_MAX, FILE_RETENTION_MS, REWRITTEN_FILES_MAX
 from log_tables.record import timestamp_text
 from log_tables.table.checkpoint import decode as decode_checkpoint
 from log_tables.table.commit import DELETE_RECORDS, RESTORE, Commit, CommitInfo, Txn, read_commit
 from log_tables.table.delta_log import commit_info
 from log_tables.table.invariant import followed, gaps
 from log_tables.table.offer import withdraw_offer
-from log_tables.table.snapshot import Segment, Snapshot, first_snapshot, from_checkpoint
+from log_tables.table.snapshot import Segment, Snapshot, deleted_segment, first_snapshot, from_checkpoint
 from log_tables.table.table import Table
 from log_tables.table.vacuum import spare
 
-IsBefore = Callable[[int, int], bool]
-"""Whether a commit, by its version and its time (milliseconds since 1970), is of the state that is wanted."""
+IsBefore = Callable[[int | None, int], bool]
+"""Whether a commit, by its version and its time (milliseconds since 1970), is of the state that is wanted.
+The version is None where it is no longer known.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
     """The table as it was: its log start, and the segments from there on that deletions have taken since, in
-    order. `reach` is the oldest (version, time in milliseconds since 1970) of which the log knows.
+    order. `reach` is the oldest version that the log has, and the time (milliseconds since 1970) since which
+    deletions are known.
     """
 
     log_start: int
@@ -61,13 +65,15 @@ def look_back(table: Table, is_before: IsBefore) -> Past:
     """
     now = table.refresh(wait=True)
     snapshot, at_ms, reach = _oldest(table, now.version, is_before)
-    start, has_passed = snapshot.log_start, False
-    taken: list[Segment] = []
-    if not is_before(snapshot.version, at_ms):
-        raise Conflict(
-            f"the log of {table.directory} reaches back to version {reach[0]}, of {_time(reach[1])}, and no "
-            "further; name that version or a later one"
-        )
+    start, taken = snapshot.log_start, list[Segment]()
+    has_passed = not is_before(snapshot.version, at_ms)
+    if has_passed:
+        if not is_before(None, reach[1]):
+            raise Conflict(
+                f"the log of {table.directory} reaches back to version {reach[0]}, and knows what was "
+                f"deleted since {_time(reach[1])}; name a later state"
+            )
+        start, taken = _remembered(snapshot, is_before)
     while snapshot.version < now.version:
         commit = read_commit(table.store, table.directory, snapshot.version + 1)
         if commit is None:
@@ -79,6 +85,25 @@ def look_back(table: Table, is_before: IsBefore) -> Past:
         snapshot, _ = followed(table.directory, snapshot, commit)
         start = start if has_passed else snapshot.log_start
     return Past(start, _chosen(taken, start, now), reach)
+
+
+def _remembered(snapshot: Snapshot, is_before: IsBefore) -> tuple[int, list[Segment]]:
+    """Where the log began in a state before `snapshot`, and the segments that were deleted between them."""
+    removes = snapshot.tombstones.deleted()
+    found = [deleted_segment(each) for each in removes if not is_before(None, each.deletionTimestamp or 0)]
+    start = min((log_start for _, log_start in found), default=snapshot.log_start)
+    return start, [segment for segment, _ in found]
+
+
+def _known_since(table: Table, oldest: Snapshot, at_ms: int) -> int:
+    """The time (milliseconds since 1970) from which on all deletions are known, if `oldest` is of `at_ms`."""
+    if oldest.version == 0:
+        return at_ms
+    day = table.clock.now_ms() - FILE_RETENTION_MS
+    removes = oldest.tombstones.deleted()
+    if len(removes) >= DELETED_SEGMENTS_MAX:
+        day = max(day, removes[0].deletionTimestamp or 0)
+    return min(at_ms, day)
 
 
 def _time(ms: int) -> str:
@@ -110,13 +135,14 @@ def _oldest(table: Table, newest: int, is_before: IsBefore) -> tuple[Snapshot, i
     whole = sorted((each for each in starts if each <= newest), reverse=True)
     if not whole:
         raise Conflict(f"the log of {table.directory} is too young or was cleaned; it knows no earlier state")
-    found = oldest = (whole[-1], _time_of(table, whole[-1]))
-    for version in whole:
-        at = version, _time_of(table, version)
-        if is_before(*at):
-            found = at
-            break
-    return _at(table, found[0]), found[1], oldest
+    oldest_ms = _time_of(table, whole[-1])
+    oldest = _at(table, whole[-1])
+    reach = oldest.version, _known_since(table, oldest, oldest_ms)
+    for version in whole[:-1]:
+        at_ms = _time_of(table, version)
+        if is_before(version, at_ms):
+            return _at(table, version), at_ms, reach
+    return oldest, oldest_ms, reach
 
 
 def _time_of(table: Table, version: int) -> int:

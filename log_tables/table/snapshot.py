@@ -46,6 +46,8 @@ TAG_BYTES = "lakelog.bytes"
 TAG_HORIZONS = "lakelog.deleteHorizons"
 TAG_COLUMNS = "lakelog.columns"
 TAG_DIGEST = "lakelog.digest"
+TAG_LOG_START = "lakelog.logStart"
+TAG_MODIFIED = "lakelog.modificationTime"
 DIGEST_BYTES = 8
 _OWN_COLUMNS = frozenset((OFFSET, TIMESTAMP, KEY, VALUE, HEADERS))
 _SHOWN_CHARS = 200
@@ -163,6 +165,15 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The Delta action that takes this segment out of the table."""
         return Remove(self.path, data_change, now_ms, self.size, True, {})
 
+    def delete(self, now_ms: int, log_start: int) -> Remove:
+        """The Delta action that takes this segment out of the table because its records are deleted, with
+        all that it takes to bring them back (`deleted_segment`): the log began at `log_start`.
+        """
+        add = self.add(data_change=True)
+        own = {TAG_LOG_START: str(log_start), TAG_MODIFIED: str(self.modification_time)}
+        tags = {**(add.tags or {}), **own}
+        return Remove(self.path, True, now_ms, self.size, True, {}, add.stats, tags)
+
 
 def column_runs(segments: Iterable[Segment]) -> list[tuple[str, int]]:
     """(Tag of columns, number of records) of each run of `segments`, in order, that have the same columns.
@@ -207,6 +218,17 @@ def segment_of(add: Add) -> Segment:
         packed_stats=_packed_stats(add.stats or "") if columns else b"",
         digest=_digest(tags[TAG_DIGEST], add.path) if TAG_DIGEST in tags else b"",
     )
+
+
+def deleted_segment(remove: Remove) -> tuple[Segment, int]:
+    """The segment that a remove of deleted records names (`Segment.delete`), and where the log began before.
+
+    Raises CorruptLog as `segment_of`.
+    """
+    tags = remove.tags or {}
+    modified = _number(tags.get(TAG_MODIFIED, ""))
+    segment = segment_of(Add(remove.path, remove.size or 0, modified, False, remove.stats, tags))
+    return segment, _number(tags.get(TAG_LOG_START, ""))
 
 
 def _number(text: str) -> int:

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from log_tables.cluster.admin import mirror_admin
+from log_tables.cluster.admin.topic_admin import delete_topic
+from log_tables.cluster.admin.undelete import undelete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.errors import InvalidArgument
 from log_tables.store.store import open_store
 from tests.kit.kafka import KafkaGateway, kafka_gateway, produce
 from tests.kit.kafka_broker import Broker
-from tests.kit.mirrors import equal, level, name, note, running, sound, transactions
+from tests.kit.mirrors import NAME, equal, level, name, note, running, sound, stopped, transactions
 
 __all__ = ["name"]
 
@@ -69,3 +72,26 @@ def test_a_root_is_no_copy_of_itself(tmp_path: Path) -> None:
         gateway.create_topic("t")
         with pytest.raises(InvalidArgument, match="a gateway of this root, which cannot be its own copy"):
             note(own, gateway, "^copy-.*")
+
+
+def test_a_source_that_is_deleted_and_brought_back_is_copied_on(tmp_path: Path) -> None:
+    with root(tmp_path / "source") as (gateway, source), root(tmp_path / "copy") as (_, copy):
+        gateway.create_topic("t")
+        produce(gateway.bootstrap, "t", [b"1", b"2"])
+        note(copy, gateway, "t")
+        with running(copy):
+            level(copy, gateway, "t")
+        delete_topic(source, "t")
+        undelete_topic(source, "t")
+        produce(gateway.bootstrap, "t", [b"3"])
+        with running(copy):
+            level(copy, gateway, "t")
+            delete_topic(source, "t")
+            assert "deleted" in stopped(copy, "t")
+        undelete_topic(source, "t")
+        produce(gateway.bootstrap, "t", [b"4"])
+        assert mirror_admin.resume(copy, NAME) == ["t"]
+        with running(copy):
+            level(copy, gateway, "t")
+        equal(copy, gateway, "t", 4)
+        sound(copy)

@@ -17,9 +17,11 @@ from api.console.state import console
 from api.gateway import Gateway
 from api.requests.access import Asked
 from api.requests.route_gateway import gateway
-from api.topic_changes import plan_creation, plan_growth
+from api.scalars import decimal
+from api.topic_changes import plan_creation, plan_growth, restore_topic, state_wanted
 from coordinator.access.caller import Caller
 from log_tables.cluster.acl import CLUSTER_NAME, Operation, ResourceType
+from log_tables.cluster.admin.restore_admin import Restoration
 from log_tables.cluster.admin.topic_admin import check_alteration
 from log_tables.cluster.config import TopicConfig
 from log_tables.cluster.topic_settings import SETTINGS
@@ -30,6 +32,7 @@ from log_tables.units import plain
 router = APIRouter(prefix="/console/topics/{topic}", include_in_schema=False, route_class=PageRoute)
 
 GROUPS_NAMED = 10
+PARTITIONS_NAMED = 10
 
 new_topics = APIRouter(prefix=NEW_TOPIC, include_in_schema=False, route_class=PageRoute)
 
@@ -133,10 +136,70 @@ async def delete_records(
         following=f"{head.path}/partitions",
         back=f"{head.path}/partitions",
         button="Delete the records",
-        danger="Deleted records cannot be read again." if facts else "",
+        danger="Nobody can read them then. They can be brought back for a day." if facts else "",
         refused=refused,
     )
     return planned(request, asked, change)
+
+
+@router.get("/restore")
+async def restore(
+    request: Request,
+    asked: Asked,
+    topic: str,
+    time: Annotated[str, Query()] = "",
+    version: Annotated[str, Query()] = "",
+    partition: Annotated[str, Query()] = "",
+) -> Response:
+    """The dry run of bringing deleted records back: to a time, or to a version of a partition's table."""
+    here, head = gateway(request), await head_of(request, asked, topic)
+    facts, body = list[ChangedValue](), dict[str, object]()
+    refused = lacking(asked, Operation.DELETE, topic)
+    try:
+        at, only = _whole("version", version), _whole("partition", partition)
+        body = {"version": at, "time": time or None, "partition": only}
+        is_before = state_wanted(at, time or None, only)
+        if not refused:
+            found = await run_in_threadpool(restore_topic, here, asked, topic, is_before, only, True)
+            facts = _more(found)
+    except LakelogError as error:
+        refused = refused or error.message
+    change = Change(
+        title=f"Bring back deleted records of {topic}",
+        method="POST",
+        url=f"/topics/{topic}/restore",
+        body=body,
+        facts=facts,
+        following=f"{head.path}/partitions",
+        back=f"{head.path}/partitions",
+        button="Bring them back",
+        refused=refused,
+    )
+    return planned(request, asked, change)
+
+
+def _whole(name: str, text: str) -> int | None:
+    """The number in a field of a form; None for an empty one. Raises InvalidArgument."""
+    found = decimal(text) if text else None
+    if text and (found is None or found < 0):
+        raise InvalidArgument(f"the {name} {text[:40]!r} is no number; write one such as 12")
+    return found
+
+
+def _more(found: Sequence[Restoration]) -> list[ChangedValue]:
+    back = [each for each in found if each.past.log_start < each.log_start]
+    facts = [
+        ChangedValue(
+            f"Log start of partition {each.partition}", number(each.log_start), number(each.past.log_start)
+        )
+        for each in back[:PARTITIONS_NAMED]
+    ]
+    records, held = sum(each.past.records for each in back), sum(each.past.bytes for each in back)
+    if len(back) > PARTITIONS_NAMED:
+        facts.append(ChangedValue("Other partitions", "–", f"{len(back) - PARTITIONS_NAMED} more"))
+    if back:
+        facts.append(ChangedValue("Records that come back", "–", f"{number(records)}, {size(held)}"))
+    return facts
 
 
 @router.get("/delete")

@@ -114,7 +114,7 @@ def revert(
 ) -> None:
     """Go back to earlier quotas, all or none. ACLs stay."""
     from log_tables.cluster.admin.security_admin import quota_difference, replace_quotas
-    from log_tables.cluster.metadata_history import Difference, quota_text
+    from log_tables.cluster.metadata_history import quota_changes
 
     time_ms = time_of(to, to_time)
     cluster = cluster_at(data)
@@ -125,10 +125,7 @@ def revert(
         made = quota_difference(cluster.metadata_log.access, target)
     else:
         made = replace_quotas(cluster.metadata_log, target)
-    changes = [
-        Difference(_shown(entity), *(None if each is None else quota_text(each) for each in pair))
-        for entity, pair in made.items()
-    ]
+    changes = quota_changes({_shown(entity): pair for entity, pair in made.items()})
     shown = {"version": version.version, "time_ms": version.at_ms, "changes": differences(changes)}
     print_revert(shown, dry_run, json)
     if made and not dry_run:

@@ -421,7 +421,8 @@ def undelete(
     console().print(f"topic {found['topic']} is back, with {counted(found['partitions'], 'partition')}")
     if found["topic"] != name:
         console().print(
-            f"ACLs are about names: those of {name} are not about {found['topic']}; see `lakelog acl list`",
+            f"{found['topic']} has the ACLs that {name} had when it was deleted, if they are still there; "
+            "those with a prefix go by the name; see `lakelog acl list`",
             soft_wrap=True,
         )
 

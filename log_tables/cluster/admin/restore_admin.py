@@ -28,7 +28,7 @@ def wanted(version: int | None, at_ms: int | None) -> IsBefore:
     if (version is None) == (at_ms is None):
         raise InvalidArgument("say which state to restore: a version or a time, and not both")
     if version is not None:
-        return lambda each, _: each <= version
+        return lambda each, _: each is not None and each <= version
     return lambda _, time_ms: time_ms <= (at_ms or 0)
 
 

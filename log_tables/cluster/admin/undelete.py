@@ -5,21 +5,26 @@ on, whose logs the deletion has ended. If it dies in between, the next process t
 (`Cluster.revive`). Once a record no longer names what an undelete needs, the files may go.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from log_tables.cluster.access_record import AccessRules, acl_record
+from log_tables.cluster.acl import Acl, PatternType, Permission, ResourceType
 from log_tables.cluster.admin.topic_admin import end_deleted, free_incarnation, last_life
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.config import TopicConfig
+from log_tables.cluster.metadata_history import acls_at_deletion
 from log_tables.cluster.metadata_log import DeletedTopic, TopicRecord
 from log_tables.cluster.topic import Topic, check_writable
 from log_tables.errors import CorruptLog, Damaged, TopicDeleted, TopicExists, UnknownTopic, begun
 from log_tables.layout import log_directory
 from log_tables.limits import TABLES_AT_ONCE
+from log_tables.record import Record
 
 _Value = TypeVar("_Value")
 
@@ -90,7 +95,8 @@ def undelete_topic(
     cluster: Cluster, name: str, topic_id: str | None = None, new_name: str | None = None
 ) -> Topic:
     """Bring back the newest deleted topic `name`, or the one with `topic_id`: with its records, settings and
-    id, under `new_name` if that is given.
+    id, under `new_name` if that is given. ACLs that name it, were there when it was deleted, and still are,
+    are then those of the new name, too; so is whatever forbids.
 
     A repeat finds the topic and changes nothing. Raises UnknownTopic, TopicExists, InvalidTopicName;
     CorruptLog when a table is missing.
@@ -123,12 +129,39 @@ def undelete_topic(
                 )
             return _restored(cluster, known, number, wanted)
 
-        cluster.metadata_log.change_topics(name, decide)
+        then = _acls_then(cluster, name, expected.topic_id) if wanted != name else frozenset[Acl]()
+        cluster.metadata_log.change_topics(name, decide, partial(_followed, name, wanted, then))
         topic = cluster.topic(wanted)
     with begun(f"topic {wanted!r} was brought back"):
         cluster.metadata_log.make_durable()
         cluster.revive(topic)
     return topic
+
+
+def _acls_then(cluster: Cluster, name: str, topic_id: str) -> frozenset[Acl]:
+    """The ACLs of when the topic was deleted; none where the log does not say so any more."""
+    if not any(_is_about(acl, name) for acl in cluster.metadata_log.access.acls):
+        return frozenset()
+    return acls_at_deletion(cluster.metadata_log.partition, name, topic_id) or frozenset()
+
+
+def _is_about(acl: Acl, name: str) -> bool:
+    """Whether an ACL names the topic, and no others."""
+    is_literal = acl.resource_type == ResourceType.TOPIC and acl.pattern_type == PatternType.LITERAL
+    return is_literal and acl.resource_name == name
+
+
+def _followed(name: str, wanted: str, then: Collection[Acl], rules: AccessRules) -> list[Record]:
+    """The ACLs of the topic `name` that are those of its new name `wanted`, too.
+
+    What was allowed since it was deleted is about another topic; what was forbidden since counts.
+    """
+    if wanted == name:
+        return []
+    known = [acl for acl in rules.acls if _is_about(acl, name)]
+    copied = [acl for acl in known if acl in then or acl.permission == Permission.DENY]
+    made = {replace(acl, resource_name=wanted) for acl in copied}
+    return [*map(acl_record, sorted(made - rules.acls))]
 
 
 def _revived_before(cluster: Cluster, wanted: str, topic_id: str | None) -> Topic | None:

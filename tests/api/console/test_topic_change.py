@@ -68,6 +68,14 @@ def test_partitions_are_added_and_records_deleted(browser: Browser, gateway: Run
         page.get_by_role("button", name="Delete the records").click()
         row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="0", exact=True))
         expect(row.get_by_role("cell").first).to_have_text("4")
+        page.get_by_label("or as of the version of a table").fill("1")
+        page.get_by_label("of the partition; without one, of all").fill("0")
+        page.get_by_role("button", name="Show the change").nth(2).click()
+        assert fact(page, "Log start of partition 0") == ["4", "0"]
+        someone.check("topic-restore")
+        page.get_by_role("button", name="Bring them back").click()
+        expect(row.get_by_role("cell").first).to_have_text("0")
+        someone.check_nothing_wrong()
 
 
 def test_a_topic_is_deleted_after_it_was_said_what_that_takes(
@@ -96,6 +104,11 @@ def test_a_topic_is_deleted_after_it_was_said_what_that_takes(
         ("delete-records?partition=9&before=1", "has no partition 9"),
         ("delete-records?partition=0&before=11", "beyond the high watermark"),
         ("delete-records?partition=0&before=-1", "negative"),
+        ("restore", "a version or a time"),
+        ("restore?version=1", "name the partition"),
+        ("restore?version=x&partition=0", "is no number"),
+        ("restore?time=2001-01-01&partition=", "knows what was deleted since"),
+        ("restore?time=2001-01-01&partition=9", "has no partition 9"),
     ],
 )
 def test_a_change_that_would_be_refused_has_no_button(

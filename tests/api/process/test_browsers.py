@@ -65,7 +65,7 @@ def test_the_same_requests_with_a_media_type_are_taken(world: World) -> None:
     assert {route.template.rsplit("/", 1)[1] for route in in_the_way} == {
         "subscription",
         *("mirrors", "pause", "resume", "promote", "verify"),
-        *("undelete", "restore", "configs:revert", "acls:revert"),
+        *("undelete", "restore", "configs:revert", "acls:revert", "quotas:revert"),
     }, taken
 
 

@@ -33,7 +33,12 @@ ACL = {
     "permission": "ALLOW",
 }
 CHANGES = {route: rule.change for route, rule in RULES.items() if rule.change is not None}
-BODIES: dict[str, Any] = {"/acls:revert": {"to_time": LATER}, "/acls": ACL, "/acls:batch": {"data": [ACL]}}
+BODIES: dict[str, Any] = {
+    "/acls:revert": {"to_time": LATER},
+    "/quotas:revert": {"to_time": LATER},
+    "/acls": ACL,
+    "/acls:batch": {"data": [ACL]},
+}
 """What a change takes whose route names no topic, by the end of its path."""
 QUERIES = {"/acls": "?resource_type=ANY&pattern_type=ANY&operation=ANY&permission=ANY"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from lakelog.client.client import Client
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
-from tests.kit.gateway import RunningGateway, running_gateway
+from tests.kit.gateway import RunningGateway, running_gateway, two_gateways
 from tests.kit.secured import Secured, acl, bearer
 from tests.kit.support import wait_until
 
@@ -88,3 +88,24 @@ def test_who_may_not_read_a_topic_cannot_bring_it_back_under_a_name_of_theirs(tm
         delete_topic(root.cluster, "secret")
         root.allow(acl("User:bob", Operation.READ, ResourceType.TOPIC, "secret"))
         wait_until(lambda: asked({"topic_name": "mine"}) == 200, "the gateway knows the right")
+
+
+def test_a_gateway_that_another_one_undeleted_behind_goes_on(tmp_path: Path) -> None:
+    """It has led and cached the topic of before, and is told nothing."""
+    with two_gateways(tmp_path) as (first, second):
+        name = second.create_topic("t")
+        second.produce(name, "a").raise_for_status()
+        with Client(first.url) as client, Client(second.url) as other:
+            for number, value in enumerate("bcd"):
+                client.delete_topic(name)
+                client.undelete_topic(name)
+                second.produce(name, value).raise_for_status()
+                assert len([*other.read(name, 0)]) == number + 2
+            client.delete_topic(name)
+            client.create_topic(name)
+            client.undelete_topic(name, new_name="u")
+            second.produce(name, "x").raise_for_status()
+            second.produce("u", "e").raise_for_status()
+            for each in (client, other):
+                assert [record.value for record in each.read("u", 0)] == [b'"%c"' % byte for byte in b"abcde"]
+                assert [record.value for record in each.read(name, 0)] == [b'"x"']

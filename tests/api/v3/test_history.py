@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from log_tables.cluster.access_record import DEFAULT_QUOTA, Quota
 from log_tables.cluster.acl import Operation, ResourceType
+from log_tables.cluster.admin.security_admin import alter_quotas
 from tests.kit.gateway import RunningGateway, running_gateway
 from tests.kit.secured import ADMIN, Secured, acl, bearer
 from tests.kit.support import wait_until
@@ -113,6 +115,33 @@ def test_acls_go_back_and_nobody_locks_themselves_out_unaware(world: World) -> N
     assert world.ask("GET", "/acls", ann) == 403
     assert world.get("/acls")["data"] == []
     assert world.ask("GET", "/acls:revert", ann, params=named) == 403
+
+
+def test_quotas_go_back(world: World) -> None:
+    log = world.root.cluster.metadata_log
+    alter_quotas(log, {"User:ann": {"request_rate": 5}})
+    wait_until(lambda: "quota" in world.get("/acls/history")["data"][0]["changes"][0]["name"], "it is known")
+    version = world.get("/acls/history", limit=1)["data"][0]["version"]
+    alter_quotas(log, {"User:ann": {"request_rate": 7}, DEFAULT_QUOTA: {"producer_byte_rate": 1e6}})
+    due = [
+        {"name": DEFAULT_QUOTA, "old": "producer_byte_rate=1000000", "new": None},
+        {"name": "User:ann", "old": "request_rate=7", "new": "request_rate=5"},
+    ]
+    named = {"to_version": version}
+    assert world.get("/quotas:revert", **named)["changes"] == due
+    dan = world.root.key("User:dan")
+    world.root.allow(acl("User:dan", Operation.ALTER_CONFIGS, ResourceType.CLUSTER))
+    wait_until(lambda: world.ask("POST", "/quotas:revert", dan, json=named) == 200, "the gateway knows dan")
+    assert world.answer.json()["changes"] == due
+    log.refresh()
+    assert log.access.quotas == {"User:ann": Quota(request_rate=5)}
+    assert world.ask("GET", "/quotas:revert", dan, params=named) == 403
+    assert world.get("/quotas:revert", **named)["changes"] == []
+
+    def is_told() -> bool:
+        return "User:dan" in [each["principal"] for each in world.get("/acls/history")["data"]]
+
+    wait_until(is_told, "the audit log has the change")
 
 
 def test_each_needs_its_right(world: World) -> None:

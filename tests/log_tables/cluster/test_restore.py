@@ -106,7 +106,7 @@ def test_it_is_refused_where_files_are_gone_or_about_to_go(
     with pytest.raises(Conflict, match=f"{gone.path}, with the records 0 to 0, is gone"):
         log.restore(look_back(log.table, wanted(began, None)))
     assert values(log) == VALUES[3:]
-    with pytest.raises(Conflict, match="reaches back to version 0"):
+    with pytest.raises(Conflict, match="reaches back to version 0, and knows what was deleted since"):
         look_back(log.table, wanted(None, 5))
     with pytest.raises(InvalidArgument, match="a version or a time"):
         wanted(1, 5)

@@ -8,10 +8,12 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.remote_admin import set_remote_root
+from log_tables.cluster.admin.restore_admin import restore_topic, wanted
 from log_tables.cluster.admin.sweep import sweep
 from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
+from log_tables.cluster.admin.undelete import undelete_topic
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import InvalidArgument, InvalidConfig, StoreUnavailable
+from log_tables.errors import Conflict, InvalidArgument, InvalidConfig, StoreUnavailable
 from log_tables.layout import PROPERTY_CLUSTER, TOPICS, TXN_TIERED
 from log_tables.limits import LOG_RETENTION_MS
 from log_tables.root.fsck import check
@@ -297,3 +299,26 @@ def test_a_remote_table_of_another_cluster_is_found(
     found = check(cluster.store).problems
     assert f"topics/t/partition=0 (remote): it is of cluster another, not of {cluster.cluster_id}" in found[0]
     assert "offsets 0-1 are missing at the end" in found[1]
+
+
+def test_what_is_in_the_remote_root_comes_back_with_its_topic(cluster: Cluster, clock: ManualClock) -> None:
+    alter_topic(cluster, "t", {"topic.delete.delay.ms": str(4 * LOG_RETENTION_MS)})
+    topic_id = cluster.topic("t").topic_id
+    for name, new_name in (("t", "t"), ("t", "u"), ("u", "u")):
+        delete_topic(cluster, name)
+        clock.advance(2 * LOG_RETENTION_MS)
+        assert sweep(cluster) == []
+        create_topic(cluster, name) if name != new_name else None
+        assert undelete_topic(cluster, name, topic_id, new_name).partition(0).snapshot.tiered == 2
+        partition = opened(cluster).topic(new_name).partition(0)
+        assert values(partition) == VALUES
+    move_topic(cluster, "u", [1])
+    partition = cluster.claim(cluster.topic("u"), 0)
+    append_each(partition, [b"4"])
+    assert values(partition) == [*VALUES, b"4"]
+    began = partition.snapshot.version
+    partition.truncate(2)
+    clock.advance(LOG_RETENTION_MS)
+    with pytest.raises(Conflict, match="were in the remote root"):
+        restore_topic(cluster.topic("u"), clock.now_ms(), wanted(began, None), 0)
+    assert check(cluster.store).problems == []

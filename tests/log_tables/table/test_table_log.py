@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from log_tables.clock import SystemClock
 from log_tables.errors import NotLeader, OutcomeUnknown
 from log_tables.layout import checkpoint_path, commit_path, commit_version, last_checkpoint_path
-from log_tables.limits import LOG_RETENTION_MS, TOMBSTONE_RETENTION_MS
+from log_tables.limits import FILE_RETENTION_MS, LOG_RETENTION_MS
 from log_tables.partition.partition import Partition
 from log_tables.root.table_check import check_partition
 from log_tables.store.store import Store, open_store
@@ -227,7 +227,7 @@ def test_old_tombstones_are_left_out_of_checkpoints(clock: ManualClock, partitio
     partition.truncate(1)
     partition.checkpoint()
     assert len(another(partition).snapshot.tombstones) == 1
-    clock.advance(TOMBSTONE_RETENTION_MS + 1)
+    clock.advance(FILE_RETENTION_MS + 1)
     append(partition, b"2")
     partition.checkpoint()
     assert not another(partition).snapshot.tombstones

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from log_tables.limits import TOMBSTONE_RETENTION_MS
+from log_tables.limits import FILE_RETENTION_MS, TOMBSTONE_RETENTION_MS
 from log_tables.table.commit import Remove
 from log_tables.table.tombstones import Tombstones
 
@@ -16,6 +16,8 @@ REMOVES = st.builds(
     st.none() | st.integers(0, 2**40),
     st.just(True),
     st.sampled_from([{}, {"partition": "7"}, {"partition": None}]),
+    st.none() | st.just("{}"),
+    st.none() | st.sampled_from([{}, {"lakelog.logStart": "7"}]),
 )
 
 
@@ -46,3 +48,19 @@ def test_an_old_one_is_forgotten(age_ms: int, stays: bool) -> None:
     old, undated = Remove("old", False, now_ms - age_ms, 1), Remove("undated", False)
     tombstones = Tombstones([old, undated, Remove("new", False, now_ms)])
     assert {*tombstones.pruned(now_ms)} == ({"old", "new"} if stays else {"new"})
+
+
+def test_those_of_deleted_records_stay_for_a_day_up_to_a_number() -> None:
+    now_ms = 10 * FILE_RETENTION_MS
+    ages_ms = (FILE_RETENTION_MS, FILE_RETENTION_MS - 1, TOMBSTONE_RETENTION_MS, 2, 1)
+    tags = {"lakelog.logStart": "7"}
+    removed = [Remove(f"{age}", False, now_ms - age, 1, True, {}, "{}", tags) for age in ages_ms]
+    merged = Remove("merged", False, now_ms - TOMBSTONE_RETENTION_MS + 1, 1)
+    tombstones = Tombstones(removed).after([merged])
+    kept = tombstones.pruned(now_ms)
+    assert kept.deleted() == removed[1:]
+    assert kept.count_replaced() == 1
+    few = tombstones.pruned(now_ms, deleted_max=1)
+    assert few.deleted() == removed[-1:]
+    assert {*few} == {"2", "1", "merged"}
+    assert tombstones.pruned(now_ms + TOMBSTONE_RETENTION_MS, deleted_max=1).deleted() == removed[-1:]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from log_tables.cluster.admin.sweep import sweep
-from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic, delete_topic
+from log_tables.cluster.admin.undelete import undelete_topic
 from tests.kit.delta_streams import DELETED, FILE_GONE, IGNORE, MODES, PLAIN, SKIP, DeltaStreams
 from tests.kit.support import wait_until
 from tests.kit.topic_in_use import HOUR_MS, PARTITIONS, TopicInUse
@@ -98,3 +99,25 @@ def test_a_stream_that_was_behind_reads_the_rest_until_the_files_are_swept(
     second.go_on()
     assert second.refused == {PLAIN: DELETED, SKIP: FILE_GONE, IGNORE: FILE_GONE}
     assert [second.rows(mode) for mode in MODES] == [before] * len(MODES)
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_stream_goes_on_across_an_undelete(
+    spark: "SparkSession", tmp_path: Path, world: TopicInUse, looks: bool
+) -> None:
+    """It has each record once, whether or not it has seen the end of the topic."""
+    alter_topic(world.cluster, "t", {"topic.delete.delay.ms": str(HOUR_MS)})
+    streams = DeltaStreams(spark, world.location, tmp_path / "streams")
+    streams.go_on()
+    before = sorted(world.appended)
+    delete_topic(world.cluster, "t")
+    if looks:
+        streams.go_on()
+    undelete_topic(world.cluster, "t")
+    world.lead()
+    load(world)
+    assert world.location.endswith("/topics/t")
+    streams.go_on()
+    assert streams.refused == {PLAIN: DELETED}
+    everything = sorted(world.appended)
+    assert [streams.rows(mode) for mode in MODES] == [before, everything, everything]
