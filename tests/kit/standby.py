@@ -10,6 +10,7 @@ from jobs.replica.replicator import Figures, Replicator
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.standby import read_mark
+from log_tables.errors import LakelogError
 from log_tables.layout import (
     CONSUMER_OFFSETS,
     METADATA_DIRECTORY,
@@ -116,8 +117,16 @@ class Watched(StoreWrapper):
             if mark is not None and mark.is_level:
                 self.checked += 1
                 self._looks = self._looks or _Looks(self.inner)
-                self.problems += [f"after {path}: {problem}" for problem in self._looks.problems()]
+                self.problems += [f"after {path}: {problem}" for problem in self._problems(self._looks)]
             return made
+
+    @staticmethod
+    def _problems(looks: "_Looks") -> Iterator[str]:
+        """An error of a look is a problem, and none of whoever puts the commit."""
+        try:
+            yield from looks.problems()
+        except LakelogError as error:
+            yield str(error)
 
 
 class _Looks:
