@@ -13,6 +13,7 @@ from jobs.replica.level import Level
 from jobs.replica.opening import open_standby
 from jobs.replica.resting import waiting
 from jobs.replica.schedule import PAUSE_S, QUIET_S, Schedule
+from jobs.replica.spills import Spills
 from jobs.replica.table_log import Diverged, ReadCommit
 from jobs.replica.tables import ROOT, Kind, Standing, TableCopy, Waiting
 from jobs.replica.work import Work
@@ -86,6 +87,7 @@ class Replicator:
         self._beginning = Beginning(
             self._carrier, clock, self.standing, self._schedule, self._work, self._level
         )
+        self._spills = Spills(source, target, clock, self.standing, self._work)
         self._is_ending = False
         self._left = set[str]()
         """The directories of topics that could not be removed."""
@@ -344,6 +346,9 @@ class Replicator:
         self._counted_s = now
         own = [copy for copy in self.standing.tables.values() if not copy.is_gone and not copy.is_others]
         as_of_s = min((copy.level_s for copy in own), default=self._begun_s)
+        if self._owns(ROOT):
+            self._spills.look(as_of_s)
+            as_of_s = min(as_of_s, self._spills.level_s)
         if self._lost:
             as_of_s = min(as_of_s, self._source_s)
         self.figures = Figures(
@@ -356,6 +361,7 @@ class Replicator:
             self.standing.put_bytes,
             self._lost
             or self._level.trouble
+            or self._spills.trouble
             or next((f"{copy.directory}: {copy.failure}" for copy in own if copy.failure), ""),
         )
         self._clean_one()

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ from jobs.replica.replicator import Figures, Replicator
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.standby import read_mark
-from log_tables.errors import LakelogError
+from log_tables.errors import LakelogError, TopicDeleted
 from log_tables.layout import (
     CONSUMER_OFFSETS,
     METADATA_DIRECTORY,
@@ -158,24 +158,30 @@ class _Looks:
         if groups.behind():
             yield f"groups have offsets of transactions that have not ended: {groups.behind()}"
         for topic in self._cluster.topics():
-            fold = self._folds.setdefault(
+            folding = self._folds.setdefault(
                 topic.directory, TopicTable(self._store, topic.directory, SystemClock())
-            ).refresh(wait=True)
+            )
+            with suppress(TopicDeleted):
+                folding.refresh(wait=True)
+            fold = folding.snapshot
+            ends = [fold.deletions]
             for number in range(topic.partition_count):
                 read = tables[TopicIdPartition(topic.name, topic.topic_id, number)]
                 if fold.noted(number) > read.version:
                     yield f"{topic.directory} is ahead of its partition {number}"
+                ends.append(read.deletions)
+            if max(ends) > 2 * topic.revived:
+                yield f"{topic.directory} has ended, and its topic is there"
         there = {item.path for item in self._store.list("staging/")}
         yield from (f"{path} is missing" for path in groups.staged().keys() - there)
-        yield from (
-            f"{at} has ended, and its topic is there" for at, table in tables.items() if table.deleted
-        )
         yield from _unapplied(tables, groups)
 
     def _snapshot(self, directory: str) -> Snapshot:
         if directory not in self._read:
             self._read[directory] = Table(self._store, directory, SystemClock())
-        return self._read[directory].refresh(wait=True)
+        with suppress(TopicDeleted):
+            self._read[directory].refresh(wait=True)
+        return self._read[directory].snapshot
 
 
 def _unapplied(tables: Mapping[TopicIdPartition, Snapshot], groups: GroupReplay) -> Iterator[str]:
