@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -166,42 +166,67 @@ class Carrier:
                 gone.add(path)
         return gone
 
+    def try_stage(self, paths: Iterable[str]) -> set[str] | None:
+        """Bring staged files over as `stage`; None if a store has failed."""
+        gone = set[str]()
+        return (
+            gone if self._tried("staged files are brought", lambda: gone.update(self.stage(paths))) else None
+        )
+
     def unstage(self, paths: Sequence[str]) -> None:
         """Remove staged files for which nobody waits any longer."""
-        self.target.delete_objects(paths)
-        self._staged.difference_update(paths)
+        if self._tried("staged files are removed", lambda: self.target.delete_objects(paths)):
+            self._staged.difference_update(paths)
 
     def tidy(self, copy: TableCopy, known: int, version: int) -> int:
         """Copy a checkpoint that is newer than `known`, and take off the log that the original has no longer;
         returns the newest checkpoint that is known.
         """
-        try:
+        newest = known
+
+        def act() -> None:
+            nonlocal newest
             newest = copy_checkpoint(self.source, self.target, copy.directory, known, version)
             if newest > known:
                 first = first_version(self.source, copy.directory)
                 delete_before(self.target, copy.directory, min(first, newest))
-        except LakelogError as error:
-            _log.warning("the log of %s is not kept short now: %s", copy.directory, error)
-            return known
-        return newest
 
-    def clean(self, copy: TableCopy) -> None:
-        """Remove the files that the original has removed, of a table that is level with it.
+        return newest if self._tried(f"the log of {copy.directory} is kept short", act) else known
+
+    def clean(self, copy: TableCopy) -> bool:
+        """Remove the files that the original has removed, of a table that is level with it; returns whether
+        that is done.
 
         All that the newest version names is at the original, which removes nothing that is named.
         """
         prefix = f"{copy.directory}/"
-        horizon = self.target.now_ms() - REPLACED_FILE_RETENTION_MS
-        old = [item.path for item in self.target.list(prefix) if item.modified_ms < horizon]
-        there = {item.path for item in self.source.list(prefix)}
-        gone = [path for path in old if path not in there and _is_segment(path.removeprefix(prefix))]
-        if gone:
-            self.check_source()
-            self.target.delete_objects(gone)
 
-    def remove(self, directory: str) -> None:
-        """Remove what the standby has in the directory of a topic."""
-        self.target.delete_objects([item.path for item in [*self.target.list(f"{directory}/")]])
+        def act() -> None:
+            horizon = self.target.now_ms() - REPLACED_FILE_RETENTION_MS
+            old = [item.path for item in self.target.list(prefix) if item.modified_ms < horizon]
+            there = {item.path for item in self.source.list(prefix)}
+            gone = [path for path in old if path not in there and _is_segment(path.removeprefix(prefix))]
+            if gone:
+                self.check_source()
+                self.target.delete_objects(gone)
+
+        return self._tried(f"the files of {copy.directory} are removed that the original has removed", act)
+
+    def remove(self, directory: str) -> bool:
+        """Remove what the standby has in the directory of a topic; returns whether that is done."""
+        return self._tried(
+            f"{directory} is removed",
+            lambda: self.target.delete_objects([item.path for item in [*self.target.list(f"{directory}/")]]),
+        )
+
+    def _tried(self, about: str, act: Callable[[], object]) -> bool:
+        """Do what the standby can be without for a while; returns whether it is done."""
+        try:
+            act()
+        except LakelogError as error:
+            _log.warning("not now: %s: %s", about, error)
+            return False
+        return True
 
 
 def _place(copy: TableCopy, add: Add) -> tuple[str, Add]:

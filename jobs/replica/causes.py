@@ -6,7 +6,7 @@ standby come over one by one. If no commit is seen before what it rests on, the 
 root that the original could have been (Chandy and Lamport, "Distributed snapshots", 1985).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -136,17 +136,32 @@ def _reached(facts: GroupFacts, producer_id: int, epoch: int) -> None:
 
 
 def data_causes(commit: Commit, version: int) -> Iterator[Cause]:
-    """The causes of a commit of a partition's table. A change of properties, and the end of a log, come after
-    their record in the metadata log.
+    """The causes of a commit of a partition's table. A change of properties comes after its record in the
+    metadata log.
     """
-    yield from (Decided(*each) for each in applied(commit.txns))
-    ends = any(txn.app_id == TXN_DELETED for txn in commit.txns)
-    if version > 0 and (ends or commit.metadata is not None):
+    yield from txn_causes(commit.txns)
+    if version > 0 and commit.metadata is not None:
         yield Metadata()
 
 
-def fold_causes(txns: Sequence[Txn], directory: str) -> Iterator[Cause]:
-    """The causes of a commit of the table over the topic at `directory`: its files are the partitions'."""
+def txn_causes(txns: Collection[Txn]) -> Iterator[Cause]:
+    """The causes of a partition's table that has `txns`: transactions come after their decision, and the end
+    of a log, and its going on, after their record in the metadata log.
+    """
+    yield from (Decided(*each) for each in applied(txns))
+    yield from _end_causes(txns)
+
+
+def _end_causes(txns: Collection[Txn]) -> Iterator[Cause]:
+    if any(txn.app_id == TXN_DELETED for txn in txns):
+        yield Metadata()
+
+
+def fold_causes(txns: Collection[Txn], directory: str) -> Iterator[Cause]:
+    """The causes of the table over the topic at `directory`, or of a commit of it, that has `txns`: its files
+    are the partitions', and it ends with its topic, too.
+    """
+    yield from _end_causes(txns)
     for txn in txns:
         partition = noted_partition(txn.app_id)
         if partition is not None and txn.version >= 0:

@@ -20,10 +20,10 @@ from log_tables.layout import (
     commit_path,
 )
 from log_tables.record import Record, to_records
-from log_tables.root.group_replay import applied, records
+from log_tables.root.group_replay import records
 from log_tables.segments import segment as segments
 from log_tables.store.store import Store, overlap
-from log_tables.table.commit import Add, read_data
+from log_tables.table.commit import Add, Txn, read_data
 from log_tables.table.snapshot import Snapshot, segment_of
 from log_tables.table.table import Table
 from log_tables.topic_table.topic_table import TopicTable
@@ -34,7 +34,7 @@ _AT_ONCE = 16
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A table and where the standby has it: nowhere if `version` is negative. It `goes_on` if the original's
-    log has that version. `decided` are the groups' transactions of which it has records.
+    log has that version. `txns` are those of it on which anything rests, or that rest on others.
     """
 
     directory: str
@@ -42,7 +42,7 @@ class Opened:
     version: int = -1
     end: int = 0
     goes_on: bool = False
-    decided: Sequence[tuple[int, int]] = ()
+    txns: Sequence[Txn] = ()
     snapshot: Snapshot | None = None
 
 
@@ -144,14 +144,14 @@ def opened(source: Store, target: Store, clock: Clock, place: tuple[str, Kind]) 
     directory, kind = place
     try:
         if kind is Kind.FOLD:
-            version, end, snapshot = TopicTable(target, directory, clock).snapshot.version, 0, None
+            fold = TopicTable(target, directory, clock).snapshot
+            version, end, txns, snapshot = fold.version, 0, [*fold.txns.values()], None
         else:
             snapshot = Table(target, directory, clock).snapshot
-            version, end = snapshot.version, snapshot.high_watermark
+            version, end, txns = snapshot.version, snapshot.high_watermark, [*snapshot.txns.lasting()]
     except ObjectMissing:
         return Opened(directory, kind)
     there, here = (read_data(store, directory, version) for store in (source, target))
     if there is not None and here is not None and there != here:
         raise diverged(directory, version)
-    decided = [*applied(snapshot.txns.lasting())] if snapshot is not None and kind is Kind.PARTITION else []
-    return Opened(directory, kind, version, end, there is not None, decided, snapshot)
+    return Opened(directory, kind, version, end, there is not None, txns, snapshot)

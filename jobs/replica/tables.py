@@ -17,6 +17,7 @@ from log_tables.layout import (
     partition_directory,
 )
 from log_tables.root.group_replay import GroupReplay, applied
+from log_tables.table.commit import Txn
 
 ROOT = "root"
 """The tables on which others rest: one process copies all of them."""
@@ -64,7 +65,7 @@ class TableCopy:
     looked_on_s: float = -math.inf
     saw_end_s: float = -math.inf
     level_s: float = -math.inf
-    due_s: float = -math.inf
+    due_s: float = math.inf
     pause_s: float = 0.0
     checkpointed: int = -1
     tidied: int = 0
@@ -94,19 +95,36 @@ class TableCopy:
         """The part of the work that it belongs to. Tables on which others rest are one."""
         return self.directory if self.kind is Kind.PARTITION else ROOT
 
+    @property
+    def is_to_begin(self) -> bool:
+        """Whether the standby does not have it as of a version of the original yet."""
+        if self.is_gone:
+            return False
+        return self.version < 0 or self.needs_base or (self.is_others and not self.is_known)
+
     def leave(self) -> None:
         """Leave it to another process."""
         self.is_others = True
-        self.begin_at(self.version, self.end, [*self.applied.items()])
+        self.go_from(self.version, self.end, self.applied)
         self.went_well()
+
+    def see(self, read: ReadCommit) -> None:
+        """Note that the original has a commit, the next one that was seen."""
+        self.seen_version = read.version
+        self.seen_end = max(self.seen_end, read.high_watermark)
+        self.seen_applied |= applied(read.commit.txns)
 
     def went_well(self) -> None:
         """Nothing keeps it any more."""
         self.failed, self.failure, self.lacks_room = 0, "", False
 
-    def begin_at(self, version: int, end: int, applied: Iterable[tuple[int, int]] = ()) -> None:
-        """The standby has the table up to `version`, with records of the transactions `applied`."""
-        self.applied = dict(applied)
+    def begin_at(self, version: int, end: int, txns: Iterable[Txn] = ()) -> None:
+        """The standby has the table up to `version`, with `txns`."""
+        self.go_from(version, end, dict(applied(txns)))
+
+    def go_from(self, version: int, end: int, applied: dict[int, int]) -> None:
+        """Go on from `version`, with records of the transactions `applied`."""
+        self.applied = applied
         self.seen_applied = dict(self.applied)
         self.version = self.seen_version = version
         self.end = self.seen_end = end
@@ -170,7 +188,18 @@ class Standing:
         self.intents: dict[IntentKey, Intent] = {}
         self.unstaged = set[str]()
         """Staged files that the standby may lack."""
+        self.put_bytes = 0
+        """The bytes of commits and files that were put."""
         self.wanted: Callable[[TableCopy], None] = lambda _: None
+        """Is told of a table that has to be looked at."""
+
+    def added(self, directory: str, kind: Kind) -> TableCopy:
+        """The table at `directory`, which is looked at from now on."""
+        copy = self.tables.get(directory)
+        if copy is None:
+            copy = self.tables[directory] = TableCopy(directory, kind)
+            self.wanted(copy)
+        return copy
 
     def begin_with_groups(self) -> None:
         """The standby has all that is known of groups."""
@@ -184,6 +213,7 @@ class Standing:
         copy.version = put.read.version
         copy.applied |= applied(put.read.commit.txns)
         copy.end = max(copy.end, put.read.high_watermark)
+        self.put_bytes += put.read.size
         copy.has_removed = copy.has_removed or bool(put.read.commit.removes)
         left = set[str]()
         if put.facts is not None:
@@ -207,6 +237,12 @@ class Standing:
     def staged(self) -> set[str]:
         """The staged files for which transactions wait that the standby has."""
         return {file.path for intent in self.intents.values() for file in intent.staged}
+
+    def torn(self) -> set[str]:
+        """The staged files without which commits may come that wait."""
+        waiting = (each for copy in self.tables.values() for each in copy.waiting)
+        torn = (each.facts for each in waiting if each.may_be_torn and each.facts is not None)
+        return {path for facts in torn for path in facts.staged()}
 
     def lacks(self, causes: Iterable[Cause], since_s: float) -> list[Cause]:
         """The `causes`, of a commit that was seen at `since_s`, that the standby lacks, unless the

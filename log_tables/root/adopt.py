@@ -32,7 +32,7 @@ def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, forc
     check_served(store)
     cluster = Cluster.open(store, clock, create=False)
     if not keep_id:
-        _check_untiered(cluster)
+        check_untiered(cluster)
     if not force:
         _check_whole(cluster)
         _check_silent(cluster, wait_s)
@@ -56,7 +56,8 @@ def become_own(cluster: Cluster, keep_id: bool) -> str:
     return cluster.cluster_id
 
 
-def _check_untiered(cluster: Cluster) -> None:
+def check_untiered(cluster: Cluster) -> None:
+    """Raise InvalidArgument when a new id would part the root from records in a remote one."""
     if cluster.remote_root is None:
         return
     for topic in cluster.topics(include_internal=True):

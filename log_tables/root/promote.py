@@ -17,7 +17,7 @@ from log_tables.counts import counted
 from log_tables.errors import CorruptLog, Damaged, InvalidArgument, TopicDeleted
 from log_tables.limits import TABLES_AT_ONCE
 from log_tables.partition.partition import Partition
-from log_tables.root.adopt import become_own
+from log_tables.root.adopt import become_own, check_untiered
 from log_tables.root.inspection import inspect
 from log_tables.store.store import Store
 
@@ -35,16 +35,19 @@ class Promoted:
 def promote(store: Store, clock: Clock, keep_id: bool = False, force: bool = False) -> Promoted:
     """Make the standby at `store` a root of its own, with a new cluster id unless `keep_id`.
 
-    It may be called again after it was interrupted. Raises InvalidArgument for a root that is no standby,
-    CorruptLog for one that is not of one moment or not whole, unless `force`; and what the store raises.
+    It may be called again after it was interrupted. Raises InvalidArgument for a root that is no standby, and
+    when a new id would part it from records in a remote root; CorruptLog for one that is not of one moment or
+    not whole, unless `force`; and what the store raises.
     """
     mark = read_mark(store)
     if mark is None:
         raise InvalidArgument(f"{store.url} is no standby; name a root that `lakelog replicate` writes to")
     if not force:
         check_level(store)
-    put_mark(store, replace(mark, is_promoted=True))
     cluster = Cluster.open(store, clock, create=False)
+    if not keep_id:
+        check_untiered(cluster)
+    put_mark(store, replace(mark, is_promoted=True))
     # The metadata log first: no topic comes or goes from then on.
     _claim(cluster.metadata_log.partition, cluster)
     cluster.refresh(wait=True)
@@ -52,6 +55,8 @@ def promote(store: Store, clock: Clock, keep_id: bool = False, force: bool = Fal
     with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="promote") as pool:
         for _ in pool.map(lambda partition: _claim(partition, cluster), partitions):
             pass
+    if not keep_id:
+        check_untiered(cluster)  # some may have been moved since
     problems = [] if force else inspect(cluster).problems
     if problems:
         raise CorruptLog(

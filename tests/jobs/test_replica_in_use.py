@@ -1,11 +1,22 @@
 """A standby is at every moment a root that the original could have been, while clients are busy."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from log_tables.clock import SystemClock
+from log_tables.cluster.cluster import Cluster
 from log_tables.root.fsck import check
-from log_tables.store.store import open_store
+from log_tables.root.promote import promote
+from log_tables.store.store import Store, open_store
+from log_tables.testing import Fault, FaultyStore, answer_lost
+from tests.kit.gateway import running_gateway
+from tests.kit.partitions import values
 from tests.kit.root_clients import busy
 from tests.kit.standby import Watched, follow, logs
+from tests.kit.support import S3Server
 
 
 def test_a_standby_is_whole_while_clients_are_busy(tmp_path: Path) -> None:
@@ -19,3 +30,34 @@ def test_a_standby_is_whole_while_clients_are_busy(tmp_path: Path) -> None:
     follow(source, target)
     assert logs(target) == logs(source)
     assert check(target.inner).problems == []
+
+
+@pytest.mark.parametrize("is_here", [True, False], ids=["from a disk", "from a bucket"])
+def test_a_bucket_follows_while_clients_are_busy(s3: S3Server, tmp_path: Path, is_here: bool) -> None:
+    """It is promoted once its root is gone, and takes records; of its requests some fail."""
+    bucket = s3.bucket(f"standby-{'disk' if is_here else 'bucket'}")
+    here, there = str(tmp_path / "here") if is_here else f"{bucket}/here", f"{bucket}/there"
+    faults = [Fault(number, answer_lost, {"put_if_absent"}) for number in (5, 20, 40)]
+    target = Watched(FaultyStore(open_store(there, s3.options), faults))
+    with busy(here, {} if is_here else s3.options) as clients:
+        source = open_store(here, s3.options)
+        begun = clients.copied
+        follow(source, target, until=lambda: clients.copied > begun + 20 and target.checked > 20)
+    assert target.problems == []
+    follow(source, target)
+    assert logs(target) == logs(source)
+    expected = [*read(source)]
+    for path in [item.path for item in source.list("")]:
+        source.delete(path)
+    promoted = open_store(there, s3.options)
+    promote(promoted, SystemClock())
+    assert [*read(promoted)] == expected
+    assert check(promoted).problems == []
+    with running_gateway(there, store_options=json.dumps(s3.options)) as gateway:
+        assert gateway.produce("in", 1).status_code == 200
+
+
+def read(store: Store) -> Iterator[list[bytes | None]]:
+    """The values of each partition of clients' topics."""
+    for topic in Cluster.open(store, SystemClock(), create=False).topics():
+        yield from map(values, topic.partitions())

@@ -10,7 +10,7 @@ from tests.kit.standby import Watched, follow, has, logs, newest_versions
 from tests.kit.standby_workload import Workload
 from tests.kit.unfolding import QuickClock, UnfoldingStore, Written
 
-STEPS = 13
+STEPS = 15
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,6 +10,7 @@ from jobs.replica.replicator import Figures, Replicator
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.standby import read_mark
+from log_tables.errors import LakelogError, TopicDeleted
 from log_tables.layout import (
     CONSUMER_OFFSETS,
     METADATA_DIRECTORY,
@@ -116,8 +117,16 @@ class Watched(StoreWrapper):
             if mark is not None and mark.is_level:
                 self.checked += 1
                 self._looks = self._looks or _Looks(self.inner)
-                self.problems += [f"after {path}: {problem}" for problem in self._looks.problems()]
+                self.problems += [f"after {path}: {problem}" for problem in self._problems(self._looks)]
             return made
+
+    @staticmethod
+    def _problems(looks: "_Looks") -> Iterator[str]:
+        """An error of a look is a problem, and none of whoever puts the commit."""
+        try:
+            yield from looks.problems()
+        except LakelogError as error:
+            yield str(error)
 
 
 class _Looks:
@@ -149,24 +158,30 @@ class _Looks:
         if groups.behind():
             yield f"groups have offsets of transactions that have not ended: {groups.behind()}"
         for topic in self._cluster.topics():
-            fold = self._folds.setdefault(
+            folding = self._folds.setdefault(
                 topic.directory, TopicTable(self._store, topic.directory, SystemClock())
-            ).refresh(wait=True)
+            )
+            with suppress(TopicDeleted):
+                folding.refresh(wait=True)
+            fold = folding.snapshot
+            ends = [fold.deletions]
             for number in range(topic.partition_count):
                 read = tables[TopicIdPartition(topic.name, topic.topic_id, number)]
                 if fold.noted(number) > read.version:
                     yield f"{topic.directory} is ahead of its partition {number}"
+                ends.append(read.deletions)
+            if max(ends) > 2 * topic.revived:
+                yield f"{topic.directory} has ended, and its topic is there"
         there = {item.path for item in self._store.list("staging/")}
         yield from (f"{path} is missing" for path in groups.staged().keys() - there)
-        yield from (
-            f"{at} has ended, and its topic is there" for at, table in tables.items() if table.deleted
-        )
         yield from _unapplied(tables, groups)
 
     def _snapshot(self, directory: str) -> Snapshot:
         if directory not in self._read:
             self._read[directory] = Table(self._store, directory, SystemClock())
-        return self._read[directory].refresh(wait=True)
+        with suppress(TopicDeleted):
+            self._read[directory].refresh(wait=True)
+        return self._read[directory].snapshot
 
 
 def _unapplied(tables: Mapping[TopicIdPartition, Snapshot], groups: GroupReplay) -> Iterator[str]:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.restore_admin import restore_topic, wanted
 from log_tables.cluster.admin.sweep import sweep
 from log_tables.cluster.admin.topic_admin import add_partitions, alter_topic, create_topic, delete_topic
+from log_tables.cluster.admin.undelete import undelete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import (
     Intent,
@@ -58,7 +60,7 @@ class Workload:
         self.store = ClockedStore(self.recorded, self.store_clock)
         self.cluster = Cluster.open(self.store, self.clock)
         self._draws = ManualClock(seed=seed + 2)
-        self._copied = self._ended = self._intents = self._made = 0
+        self._copied = self._ended = self._intents = self._made = self._whole = 0
         create_topic(self.cluster, "t", 2)
         create_topic(self.cluster, "c", 1, {"cleanup.policy": "compact"})
         for number in range(2):
@@ -97,9 +99,11 @@ class Workload:
             self.merge,
             self.fold,
             self.make_again,
+            self.bring_back,
             self.grow,
             self.make_again,
             self.truncate,
+            self.restore,
             self.checkpoint,
             self.alter,
         )
@@ -201,9 +205,24 @@ class Workload:
         append(self.partition("again"), b"1", b"2")
         self._say("g", (OffsetKey("g", "again", 0), self._offset("again", 2)))
 
+    def bring_back(self) -> None:
+        """A topic is deleted, brought back, and gone on with."""
+        if self.cluster.cached_topic("again") is None:
+            return
+        delete_topic(self.cluster, "again")
+        undelete_topic(self.cluster, "again")
+        append(self.partition("again"), b"3")
+        fold(self.cluster.topic("again"))
+        self._say("g", (OffsetKey("g", "again", 0), self._offset("again", 3)))
+
     def truncate(self) -> None:
         partition = self.partition("t")
+        self._whole = partition.snapshot.version
         partition.truncate(partition.high_watermark // 2)
+
+    def restore(self) -> None:
+        """What was deleted last is brought back, as far as its files are there."""
+        restore_topic(self.cluster.topic("t"), self.clock.now_ms(), wanted(self._whole, None), 0)
 
     def checkpoint(self) -> None:
         for partition in (self.partition("t"), self.partition("c")):

@@ -1,5 +1,7 @@
 """A standby that is promoted is a root of its own, whatever it dies of meanwhile, and follows nobody."""
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -14,10 +16,13 @@ from log_tables.root.inspection import check_location
 from log_tables.root.promote import promote
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash, Fault, FaultyStore, HoldingStore, crash_after, crash_before
-from tests.kit.partitions import append, values
+from tests.kit.partitions import append, append_each, values
 from tests.kit.standby import follow
 from tests.kit.standby_workload import Workload
+from tests.kit.tiers import move_topic, tiered_cluster
 from tests.kit.unfolding import QuickClock
+
+VALUES = [b"0", b"1", b"2", b"3"]
 
 
 @pytest.fixture
@@ -51,6 +56,26 @@ def test_it_has_another_id_and_no_gateways_and_all_records(original: Workload, s
 def test_it_keeps_its_id_if_told(original: Workload, standby: Store) -> None:
     assert promote(standby, original.clock, keep_id=True).cluster_id == original.cluster.cluster_id
     assert check(standby).problems == []
+
+
+def test_a_new_id_does_not_part_it_from_records_in_a_remote_root(tmp_path: Path, clock: ManualClock) -> None:
+    """It is refused before anything is changed, and the standby follows on."""
+    tiered, inner = tiered_cluster(tmp_path, clock), open_store(tmp_path / "standby")
+    append_each(tiered.claim(create_topic(tiered, "t", configs={"remote.storage.enable": "true"}), 0), VALUES)
+    move_topic(tiered, "t", [2])
+    follow(tiered.store, inner)
+    for force in (False, True):
+        with pytest.raises(InvalidArgument, match="use --keep-id if the original no longer exists"):
+            promote(inner, clock, force=force)
+    append(tiered.claim(tiered.topic("t"), 0), b"more")
+    follow(tiered.store, inner)
+    assert promote(inner, clock, keep_id=True).cluster_id == tiered.cluster_id
+    cluster = Cluster.open(inner, clock, create=False)
+    assert values(cluster.topic("t").partition(0)) == [*VALUES, b"more"]
+    move_topic(cluster, "t", [1])
+    with pytest.raises(CorruptLog, match="belongs to another root of this cluster id"):
+        move_topic(tiered, "t", [1])
+    assert check(inner).problems == []
 
 
 def test_another_root_is_no_standby(original: Workload, standby: Store) -> None:
