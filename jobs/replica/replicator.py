@@ -14,7 +14,7 @@ from jobs.replica.opening import open_standby
 from jobs.replica.resting import waiting
 from jobs.replica.schedule import PAUSE_S, QUIET_S, Schedule
 from jobs.replica.spills import Spills
-from jobs.replica.table_log import Diverged, ReadCommit
+from jobs.replica.table_log import Diverged, ReadCommit, is_cut_short
 from jobs.replica.tables import ROOT, Kind, Standing, TableCopy, Waiting
 from jobs.replica.work import Work
 from log_tables.clock import Clock
@@ -181,12 +181,13 @@ class Replicator:
             copy.see(read)
             copy.waiting.append(made)
             copy.waiting_bytes += read.size
-        if not found:
+        is_more = is_cut_short(found)
+        if not is_more:
             copy.saw_end_s = began_s
-            if not copy.waiting:
-                copy.level_s = began_s
-                copy.went_well()
-        self._schedule.plan_after(copy, len(found))
+        if not copy.waiting:
+            copy.level_s = began_s
+            copy.went_well()
+        self._schedule.plan_after(copy, bool(found), is_more)
         if copy.kind is Kind.METADATA:
             self._carrier.witness = commit_path(copy.directory, copy.seen_version)
 

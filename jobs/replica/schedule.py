@@ -8,7 +8,7 @@ from itertools import count
 from jobs.replica.tables import Kind, Standing, TableCopy
 from log_tables.clock import Clock
 
-PAUSE_S, _PAID_PAUSE_S = 0.05, 0.25
+PAUSE_S, _PAID_PAUSE_S = 0.15, 0.25
 _PAUSE_GROWS = 1.5
 QUIET_S = 1.0
 """The pauses between two looks at a table: after news, also where requests are paid, how they grow without
@@ -16,6 +16,9 @@ news, and the longest."""
 
 _QUIET_LOOKS_S, _QUIET_PAID_LOOKS_S = 2000, 8
 """The most looks a second at tables that are quiet, where requests cost nothing and where they do."""
+
+_SPREAD = (5**0.5 - 1) / 2
+"""Its multiples, less what is whole, are spread evenly between 0 and 1, however many there are."""
 
 
 class Schedule:
@@ -41,11 +44,17 @@ class Schedule:
         if not copy.is_looking and not copy.is_held and copy.due_s > self._clock.monotonic():
             self.plan(copy, 0.0)
 
-    def plan_after(self, copy: TableCopy, found: int) -> None:
-        """Plan the next look at a table after one that has found so many commits."""
-        if found:
+    def plan_after(self, copy: TableCopy, is_news: bool, is_more: bool) -> None:
+        """Plan the next look at a table after one that has found commits, or not, of which there may be more.
+
+        A bucket's table without news since the beginning is quiet; their looks are spread over the time.
+        """
+        if is_news:
             copy.pause_s = self._pause_s
-            self.plan(copy, 0.0 if found > 1 and not self.is_paid else self._pause_s)
+            self.plan(copy, 0.0 if is_more else self._pause_s)
+        elif self.is_paid and not copy.pause_s:
+            copy.pause_s = self._quiet_s(copy)
+            self.plan(copy, copy.pause_s * (next(self._order) * _SPREAD % 1))
         else:
             copy.pause_s = min(max(self._pause_s, copy.pause_s * _PAUSE_GROWS), self._quiet_s(copy))
             self.plan(copy, copy.pause_s)

@@ -85,8 +85,8 @@ def read_on(
 
     Raises ObjectMissing when a file is gone, CorruptLog, CorruptSegment, StoreUnavailable.
     """
-    found, size = list[ReadCommit](), 0
-    while len(found) < READ_COMMITS and size < READ_BYTES:
+    found = list[ReadCommit]()
+    while not is_cut_short(found):
         data = read_data(source, directory, version)
         if data is None:
             break
@@ -96,10 +96,14 @@ def read_on(
             content = fetch(add)
             if content is not None:
                 files[add.path] = content
-        read = ReadCommit(version, data, commit, files)
-        found.append(read)
-        size, version = size + read.size, version + 1
+        found.append(ReadCommit(version, data, commit, files))
+        version += 1
     return found
+
+
+def is_cut_short(found: Sequence[ReadCommit]) -> bool:
+    """Whether there may be more commits than `read_on` has found, as it reads no more at once."""
+    return len(found) >= READ_COMMITS or sum(read.size for read in found) >= READ_BYTES
 
 
 def read_file(source: Store, directory: str, add: Add) -> bytes:

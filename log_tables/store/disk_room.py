@@ -93,6 +93,6 @@ class DiskRoom:
 def _full(what: str) -> StoreFull:
     return StoreFull(
         f"the disk of the root is full, with {what}: records are refused, and all else goes on; shorten "
-        "retention and run `lakelog maintain --once`, free deleted topics with `lakelog topic purge`, or make "
-        "room; then repeat the request"
+        "retention and run `lakelog maintain --once`, free deleted topics with `lakelog topic purge`, or "
+        "make room; then repeat the request"
     )

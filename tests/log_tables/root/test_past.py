@@ -81,7 +81,7 @@ def test_a_topic_that_came_back_under_another_name_is_copied_under_both(
         b"0",
         b"1",
     ]
-    assert {each.name for each in reaches(cluster.store, cluster.clock) if each.since_ms is None} == set()
+    assert {each.topic for each in reaches(cluster.store, cluster.clock) if each.since_ms is None} == set()
 
 
 def test_records_groups_and_topics_are_those_of_then(cluster: Cluster, tmp_path: Path) -> None:
