@@ -10,7 +10,7 @@ from log_tables.cluster.standby_report import StandbyReport
 from log_tables.layout import STANDBYS
 from log_tables.store.store import Store
 
-_LOOK_S = 60.0
+_LOOK_S = 15.0
 """How often it is looked for standbys where there was none."""
 
 _STAGED_KEPT_S = 10.0

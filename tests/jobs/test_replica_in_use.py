@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.replica.replication import Replication
 from log_tables.clock import SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.root.fsck import check
@@ -24,7 +25,12 @@ def test_a_standby_is_whole_while_clients_are_busy(tmp_path: Path) -> None:
     with busy(str(tmp_path / "here"), {}) as clients:
         source = open_store(tmp_path / "here")
         begun = clients.copied
-        follow(source, target, until=lambda: clients.copied > begun + 60 and target.checked > 60)
+        follow(
+            source,
+            target,
+            until=lambda: clients.copied > begun + 60 and target.checked > 60,
+            kind=Replication,
+        )
         assert check(target.inner).problems == []
     assert target.problems == []
     follow(source, target)
@@ -42,7 +48,12 @@ def test_a_bucket_follows_while_clients_are_busy(s3: S3Server, tmp_path: Path, i
     with busy(here, {} if is_here else s3.options) as clients:
         source = open_store(here, s3.options)
         begun = clients.copied
-        follow(source, target, until=lambda: clients.copied > begun + 20 and target.checked > 20)
+        follow(
+            source,
+            target,
+            until=lambda: clients.copied > begun + 20 and target.checked > 20,
+            kind=Replication,
+        )
     assert target.problems == []
     follow(source, target)
     assert logs(target) == logs(source)
