@@ -93,11 +93,6 @@ class Processes:
             return True
         return self.process == max(living, key=lambda each: (_weight(each, part), each))
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether no other process lives."""
-        return len(self._living) == 1
-
     def report(self, said: Report) -> None:
         """Overwrite the report of this process. Raises as `Store.put`."""
         put_report(self._store, self._directory, said)
