@@ -323,7 +323,7 @@ class _Room(Collector):
         yield full
         if self._room.free_bytes is not None:
             free.add_metric([], self._room.free_bytes)
-            yield free
+        yield free  # of a bucket without a sample
 
 
 class _Debt(Collector):
