@@ -304,6 +304,15 @@ def asked(cluster: Cluster) -> tuple[Cluster, list[Fault]]:
     return another(cluster, failing), failing.faults
 
 
+def test_a_topic_comes_back_to_a_name_that_it_had_before(cluster: Cluster, store: Store) -> None:
+    topic_id = made(cluster, b"a")
+    for name, new_name in (("t", "u"), ("u", "t"), ("t", "u"), ("u", "t")):
+        delete_topic(cluster, name)
+        assert undelete_topic(cluster, name, new_name=new_name).topic_id == topic_id
+        assert check(store).problems == []
+    assert values(another(cluster).topic("t").partition(0)) == [b"a"]
+
+
 def test_two_operators_bring_one_topic_back_at_once(cluster: Cluster, store: Store) -> None:
     slow, faults = asked(cluster)
 
