@@ -1,7 +1,9 @@
 """A standby is at every moment a root that the original could have been, while clients are busy."""
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,8 @@ from log_tables.testing import Fault, FaultyStore, answer_lost
 from tests.kit.gateway import running_gateway
 from tests.kit.partitions import values
 from tests.kit.root_clients import busy
-from tests.kit.standby import Watched, follow, logs
-from tests.kit.support import S3Server
+from tests.kit.standby import Watched, follow, has, logs, newest_versions
+from tests.kit.support import S3Server, wait_until
 
 
 def test_a_standby_is_whole_while_clients_are_busy(tmp_path: Path) -> None:
@@ -38,13 +40,18 @@ def test_a_bucket_follows_while_clients_are_busy(s3: S3Server, tmp_path: Path, i
     bucket = s3.bucket(f"standby-{'disk' if is_here else 'bucket'}")
     here, there = str(tmp_path / "here") if is_here else f"{bucket}/here", f"{bucket}/there"
     faults = [Fault(number, answer_lost, {"put_if_absent"}) for number in (5, 20, 40)]
-    target = Watched(FaultyStore(open_store(there, s3.options), faults))
-    with busy(here, {} if is_here else s3.options) as clients:
-        source = open_store(here, s3.options)
-        begun = clients.copied
-        follow(source, target, until=lambda: clients.copied > begun + 20 and target.checked > 20)
+    target, ended = Watched(FaultyStore(open_store(there, s3.options), faults)), threading.Event()
+    source = open_store(here, s3.options)
+    with ThreadPoolExecutor(1) as pool:
+        with busy(here, {} if is_here else s3.options) as clients:
+            begun = clients.copied
+            following = pool.submit(
+                follow, source, target, lambda: ended.is_set() and has(target, newest_versions(source))
+            )
+            wait_until(lambda: clients.copied > begun + 20, "clients go on")
+        ended.set()
+        following.result()
     assert target.problems == []
-    follow(source, target)
     assert logs(target) == logs(source)
     expected = [*read(source)]
     for path in [item.path for item in source.list("")]:
