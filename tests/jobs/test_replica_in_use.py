@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from jobs.replica.replicator import Replicator
 from log_tables.clock import SystemClock
+from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.root.fsck import check
 from log_tables.root.promote import promote
 from log_tables.store.store import Store, open_store
+from log_tables.store.wrapper import StoreWrapper
 from log_tables.testing import Fault, FaultyStore, answer_lost
 from tests.kit.gateway import running_gateway
-from tests.kit.partitions import values
+from tests.kit.partitions import append, values
 from tests.kit.root_clients import busy
 from tests.kit.standby import Watched, follow, has, logs, newest_versions
 from tests.kit.support import S3Server, wait_until
@@ -62,6 +65,29 @@ def test_a_bucket_follows_while_clients_are_busy(s3: S3Server, tmp_path: Path, i
     assert check(promoted).problems == []
     with running_gateway(there, store_options=json.dumps(s3.options)) as gateway:
         assert gateway.produce("in", 1).status_code == 200
+
+
+class Paid(StoreWrapper):
+    """A store whose requests cost money, so that it is looked at less often."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.url = "s3://restless"
+
+
+def test_a_table_that_never_rests_lags_by_a_look_alone() -> None:
+    source, clock, stopping = Paid(open_store("memory://restless")), SystemClock(), threading.Event()
+    cluster, lags = Cluster.open(source), list[float]()
+    partition = cluster.claim(create_topic(cluster, "t", 1), 0)
+    replicator = Replicator(source, open_store("memory://standby"), clock)
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(replicator.run, stopping, lambda now: lags.append(now.lag_s))
+        while len(lags) < 5:
+            append(partition, b"on")
+            clock.pause(0.01)  # each look finds some, and not the most that it may
+        stopping.set()
+        following.result()
+    assert min(lags[3:]) < 2
 
 
 def read(store: Store) -> Iterator[list[bytes | None]]:
