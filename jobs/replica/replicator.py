@@ -182,11 +182,11 @@ class Replicator:
             copy.waiting.append(made)
             copy.waiting_bytes += read.size
         is_more = is_cut_short(found)
-        if not is_more:
-            copy.saw_end_s = began_s
         if not copy.waiting:
             copy.level_s = began_s
             copy.went_well()
+        elif not is_more:
+            copy.waiting[-1].as_of_s = began_s
         self._schedule.plan_after(copy, bool(found), is_more)
         if copy.kind is Kind.METADATA:
             self._carrier.witness = commit_path(copy.directory, copy.seen_version)
@@ -248,10 +248,9 @@ class Replicator:
         for _ in range(number):
             put = copy.waiting.popleft()
             copy.waiting_bytes -= put.read.size
+            copy.level_s = max(copy.level_s, put.as_of_s)
             staged |= self.standing.note_put(copy, put)
             gone |= put.gone
-        if not copy.waiting:
-            copy.level_s = max(copy.level_s, copy.saw_end_s)
         if staged:
             self._work.submit(copy, partial(self._carrier.unstage, sorted(staged)))
         for directory in gone:

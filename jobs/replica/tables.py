@@ -35,7 +35,9 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Waiting:
-    """A commit of the original that is not in the standby yet. `seen_s` is when it was read."""
+    """A commit of the original that is not in the standby yet. `seen_s` is when it was read; with it the
+    standby has all of the table as of `as_of_s`.
+    """
 
     read: ReadCommit
     seen_s: float
@@ -45,14 +47,14 @@ class Waiting:
     """The directories of topics whose files go by this commit."""
     may_be_torn: bool = False
     """Whether it may come without its staged files: the standby says that it is not of one moment."""
+    as_of_s: float = -math.inf
 
 
 @dataclass(slots=True)
 class TableCopy:
     """A table. The standby has `version` and the high watermark `end`; the original had `seen_version` and
     `seen_end` when it was looked at last. That look began at `looked_s`; by a clock that goes on in sleep, at
-    `looked_on_s`. `level_s` is the time as of which the standby has all of it, `due_s` that of the next look;
-    `saw_end_s` when the last look began that found nothing new.
+    `looked_on_s`. `level_s` is the time as of which the standby has all of it, `due_s` that of the next look.
     """
 
     directory: str
@@ -63,7 +65,6 @@ class TableCopy:
     seen_end: int = 0
     looked_s: float = -math.inf
     looked_on_s: float = -math.inf
-    saw_end_s: float = -math.inf
     level_s: float = -math.inf
     due_s: float = math.inf
     pause_s: float = 0.0

@@ -221,7 +221,7 @@ class Workload:
         partition.truncate(partition.high_watermark // 2)
 
     def restore(self) -> None:
-        """What was deleted last is brought back, as far as its files are there."""
+        """Records that were deleted last are brought back."""
         restore_topic(self.cluster.topic("t"), self.clock.now_ms(), wanted(self._whole, None), 0)
 
     def checkpoint(self) -> None:
