@@ -29,12 +29,7 @@ def test_a_standby_is_whole_while_clients_are_busy(tmp_path: Path) -> None:
     with busy(str(tmp_path / "here"), {}) as clients:
         source = open_store(tmp_path / "here")
         begun = clients.copied
-        follow(
-            source,
-            target,
-            until=lambda: clients.copied > begun + 60 and target.checked > 60,
-            kind=Replication,
-        )
+        follow(source, target, until=lambda: clients.copied > begun + 60 and target.checked > 60)
         assert check(target.inner).problems == []
     assert target.problems == []
     follow(source, target)

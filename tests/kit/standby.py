@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from jobs.replica.replication import Replication
 from jobs.replica.replicator import Figures, Replicator
 from log_tables.clock import Clock, SystemClock
 from log_tables.cluster.cluster import Cluster
@@ -38,10 +37,9 @@ def follow(
     until: Callable[[], bool] | None = None,
     clock: Clock | None = None,
     with_credentials: bool = False,
-    kind: type[Replicator] | type[Replication] = Replicator,
 ) -> None:
     """Let `target` follow `source` until it is level, and `until` holds; without it until all is there that
-    is there now. Gateways hear of a Replication.
+    is there now.
     """
     goal = newest_versions(source)
     stopping = threading.Event()
@@ -51,7 +49,7 @@ def follow(
             stopping.set()
 
     with _bounded(stopping) as timed_out:
-        kind(source, target, clock or SystemClock(), with_credentials).run(stopping, look)
+        Replicator(source, target, clock or SystemClock(), with_credentials).run(stopping, look)
     assert not timed_out.is_set(), f"it is not level: {newest_versions(target)}, wanted {goal}"
 
 
