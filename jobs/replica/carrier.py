@@ -80,8 +80,6 @@ class Carrier:
         found = read_on(self.source, copy.directory, version, lambda add: self._fetched(copy, add))
         if not found and is_late and not goes_on(self.source, copy.directory, version):
             raise ObjectMissing(f"version {version} of {copy.directory} is no longer in its log")
-        if any(read.commit.adds for read in found) and copy.kind is not Kind.FOLD:
-            self._copy_schemas()
         return found
 
     def look_afar(self, copy: TableCopy, here: int, there: int) -> tuple[list[ReadCommit], list[ReadCommit]]:
@@ -112,7 +110,7 @@ class Carrier:
         with self._large:
             self.target.put(f"{directory}/{add.path}", read_file(self.source, directory, add))
 
-    def _copy_schemas(self) -> None:
+    def copy_schemas(self) -> None:
         """Copy schemas that are new: they are older than any file that names them."""
         for item in [*self.source.list(f"{SCHEMAS}/")]:
             if item.path not in self._schemas:
@@ -132,7 +130,7 @@ class Carrier:
         for add in sorted(base.adds, key=lambda add: add.size):
             if there.get(f"{copy.directory}/{add.path}") != add.size:
                 self._copy_file(*_place(copy, add))
-        self._copy_schemas()
+        self.copy_schemas()
         return base
 
     def put_base(self, copy: TableCopy, base: Base) -> None:

@@ -68,7 +68,11 @@ class Metadata(NamedTuple):
     """The metadata log is as new as it was when the commit was seen."""
 
 
-Cause = Version | Records | Decided | Applied | Ended | Metadata
+class Schemas(NamedTuple):
+    """The schemas that were there when the commit was seen: records may be written with any of them."""
+
+
+Cause = Version | Records | Decided | Applied | Ended | Metadata | Schemas
 
 
 @dataclass(slots=True)

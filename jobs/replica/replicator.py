@@ -10,10 +10,10 @@ from functools import partial
 from jobs.replica.beginning import Beginning
 from jobs.replica.carrier import Carrier, StagedGone
 from jobs.replica.level import Level
+from jobs.replica.objects import SchemaFiles, Spills
 from jobs.replica.opening import open_standby
 from jobs.replica.resting import waiting
 from jobs.replica.schedule import PAUSE_S, QUIET_S, Schedule
-from jobs.replica.spills import Spills
 from jobs.replica.table_log import Diverged, ReadCommit, is_cut_short
 from jobs.replica.tables import ROOT, Kind, Standing, TableCopy, Waiting
 from jobs.replica.work import Work
@@ -87,6 +87,9 @@ class Replicator:
         self._beginning = Beginning(
             self._carrier, clock, self.standing, self._schedule, self._work, self._level
         )
+        self._waiting: dict[str, TableCopy] = {}
+        """The tables, by directory, with commits that are not put yet; and some whose are."""
+        self._schemas = SchemaFiles(self._carrier, clock, self.standing, self._work)
         self._spills = Spills(source, target, clock, self.standing, self._work)
         self._is_ending = False
         self._left = set[str]()
@@ -134,9 +137,10 @@ class Replicator:
         try:
             self._beginning.open(begun)
             while not stopping.is_set() and self._ended is None:
-                self._work.take_some(self._schedule.wait_s(_AWAIT_S))
+                self._work.take_some(self._schedule.wait_s(self._schemas.wait_s(_AWAIT_S)))
                 self._start_looks()
                 self._put_what_may_be_seen()
+                self._schemas.look()
                 self._beginning.keep()
                 self._level.keep()
                 self._look_at_room()
@@ -185,8 +189,10 @@ class Replicator:
         if not copy.waiting:
             copy.level_s = began_s
             copy.went_well()
-        elif not is_more:
-            copy.waiting[-1].as_of_s = began_s
+        else:
+            self._waiting[copy.directory] = copy
+            if not is_more:
+                copy.waiting[-1].as_of_s = began_s
         self._schedule.plan_after(copy, bool(found), is_more)
         if copy.kind is Kind.METADATA:
             self._carrier.witness = commit_path(copy.directory, copy.seen_version)
@@ -225,8 +231,10 @@ class Replicator:
     # Putting
 
     def _put_what_may_be_seen(self) -> None:
-        for copy in [*self.standing.tables.values()]:
-            if not copy.waiting or copy.is_putting or copy.needs_base or copy.is_held:
+        for directory, copy in [*self._waiting.items()]:
+            if copy.is_gone or not copy.waiting:
+                del self._waiting[directory]
+            if copy.is_gone or not copy.waiting or copy.is_putting or copy.needs_base or copy.is_held:
                 continue
             ready = [*self._ready(copy)]
             if ready:
@@ -374,6 +382,7 @@ class Replicator:
             self._lost
             or self._level.trouble
             or self._spills.trouble
+            or self._schemas.trouble
             or next((f"{copy.directory}: {copy.failure}" for copy in own if copy.failure), ""),
         )
         self._clean_one()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from jobs.replica.causes import Cause, Version, data_causes, fold_causes, group_causes
+from jobs.replica.causes import Cause, Schemas, Version, data_causes, fold_causes, group_causes
 from jobs.replica.opening import topics_of
 from jobs.replica.table_log import ReadCommit
 from jobs.replica.tables import Kind, Standing, TableCopy, Waiting, tables_of
@@ -20,7 +20,8 @@ def waiting(standing: Standing, target: Store, copy: TableCopy, read: ReadCommit
     """
     match copy.kind:
         case Kind.PARTITION:
-            return Waiting(read, now, [*data_causes(read.commit, read.version)])
+            causes = [Schemas()] if read.commit.adds else list[Cause]()
+            return Waiting(read, now, [*causes, *data_causes(read.commit, read.version)])
         case Kind.FOLD:
             return Waiting(read, now, [*fold_causes(read.commit.txns, copy.directory)])
         case Kind.GROUPS:

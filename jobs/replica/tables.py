@@ -1,12 +1,22 @@
 """The tables of a root as a standby has them: how far each is, and what is still to come."""
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from jobs.replica.causes import Applied, Cause, Decided, Ended, GroupFacts, Metadata, Records, Version
+from jobs.replica.causes import (
+    Applied,
+    Cause,
+    Decided,
+    Ended,
+    GroupFacts,
+    Metadata,
+    Records,
+    Schemas,
+    Version,
+)
 from jobs.replica.table_log import ReadCommit
 from log_tables.cluster.group_log import Intent, IntentKey
 from log_tables.cluster.metadata_log import TopicRecord
@@ -139,6 +149,7 @@ class Topics:
 
     def __init__(self) -> None:
         self._known: dict[str, TopicRecord] = {}
+        self._homes = Counter[str]()
         self.places: dict[tuple[str, str, int], str] = {}
         """The tables of partitions, by name and id of the topic and number."""
 
@@ -146,7 +157,9 @@ class Topics:
         """The directories of topics whose files are gone by this record."""
         before = self._known.get(record.name)
         self._known[record.name] = record
+        self._homes.update(record.homes.values())
         if before is not None:
+            self._homes.subtract(before.homes.values())
             for number in range(before.partitions):
                 self.places.pop((record.name, before.topic_id, number), None)
         if record.live:
@@ -154,8 +167,8 @@ class Topics:
             for number in range(record.partitions):
                 self.places[record.name, record.topic_id, number] = partition_directory(directory, number)
         # A deleted topic may have come back under another name, whose record is taken first.
-        moved = {home for known in self._known.values() for home in known.homes.values()}
-        return set() if before is None else _directories(before) - _directories(record) - moved
+        left = set() if before is None else _directories(before) - _directories(record)
+        return {directory for directory in left if self._homes[directory] <= 0}
 
     def all(self) -> Iterator[TopicRecord]:
         yield from self._known.values()
@@ -189,6 +202,8 @@ class Standing:
         self.intents: dict[IntentKey, Intent] = {}
         self.unstaged = set[str]()
         """Staged files that the standby may lack."""
+        self.schemas_s, self.wants_schemas = -math.inf, False
+        """The time as of which the standby has all schemas, and whether commits wait for newer ones."""
         self.put_bytes = 0
         """The bytes of commits and files that were put."""
         self.wanted: Callable[[TableCopy], None] = lambda _: None
@@ -289,8 +304,13 @@ class Standing:
                 return self.ended.get(name, 0) >= number or self._is_in_no_group(
                     self.groups.ended.get(name, 0) < number, since_s
                 )
-            case Metadata():
-                return False
+            case Schemas() | Metadata():
+                return isinstance(cause, Schemas) and self._has_schemas(since_s)
+
+    def _has_schemas(self, since_s: float) -> bool:
+        is_there = self.schemas_s > since_s
+        self.wants_schemas = self.wants_schemas or not is_there
+        return is_there
 
     def _going(self, directory: str) -> TableCopy | None:
         """The table at `directory`; None if the original has none any more."""

@@ -1,13 +1,15 @@
-"""Audit events that wait at the original to be appended, as objects: the standby has them, too.
+"""Objects of a root that belong to no table: its schemas, and audit events that wait to be appended.
 
-Each is in the tables, or in its object, or both; then the tables know the stamp by which it is not appended
-again. So an object goes from the standby once its tables are as new as the moment at which it was gone.
+Each of those events is in the tables, or in its object, or both; then the tables know the stamp by which it
+is not appended again. So an object goes from the standby once its tables are as new as the moment at which it
+was gone.
 """
 
 import logging
 import math
 from contextlib import suppress
 
+from jobs.replica.carrier import Carrier
 from jobs.replica.tables import Standing
 from jobs.replica.work import Work
 from log_tables.clock import Clock
@@ -15,16 +17,65 @@ from log_tables.cluster.admin.audit_spill import spilled
 from log_tables.errors import LakelogError, ObjectMissing
 from log_tables.layout import METADATA_DIRECTORY
 from log_tables.limits import LOG_RETENTION_MS
-from log_tables.store.store import Store
+from log_tables.store.store import Store, requests_are_paid
 
 _log = logging.getLogger(__name__)
+
+_PAID_PAUSE_S, _FAILED_S = 0.25, 1.0
+"""The least time between two looks at the schemas, where requests are paid, and after an error."""
 
 _OTHERS_S = LOG_RETENTION_MS / 1000
 """How long objects stay where other processes copy tables: this one does not know how new these are."""
 
 
+class SchemaFiles:
+    """Brings the schemas over for which commits wait, for all of them at once. Of one thread, whose tasks
+    others do.
+    """
+
+    def __init__(self, carrier: Carrier, clock: Clock, standing: Standing, work: Work) -> None:
+        self._carrier, self._clock, self._standing, self._work = carrier, clock, standing, work
+        self._pause_s = _PAID_PAUSE_S if requests_are_paid(carrier.source.url) else 0.0
+        self._is_looking, self._due_s = False, -math.inf
+        self.trouble = ""
+
+    def look(self) -> None:
+        """Begin to look for new ones, if they are wanted and it is time."""
+        now = self._clock.monotonic()
+        if not self._standing.wants_schemas or self._is_looking or now < self._due_s:
+            return
+        self._is_looking, self._standing.wants_schemas = True, False
+        self._due_s = now + self._pause_s
+        log = self._standing.tables[METADATA_DIRECTORY]
+        self._work.submit(log, self._follow, lambda _, trouble: self._followed(now, trouble))
+
+    def wait_s(self, most_s: float) -> float:
+        """The time until the next look, at most `most_s`."""
+        if not self._standing.wants_schemas or self._is_looking:
+            return most_s
+        return min(most_s, max(0.0, self._due_s - self._clock.monotonic()))
+
+    def _follow(self) -> str:
+        """Returns the error of a store; empty without one."""
+        try:
+            self._carrier.copy_schemas()
+        except LakelogError as error:
+            return f"schemas: {error}"
+        return ""
+
+    def _followed(self, began_s: float, trouble: str) -> None:
+        self._is_looking = False
+        if trouble and trouble != self.trouble:
+            _log.warning("not replicated now: %s", trouble)
+        self.trouble = trouble
+        if trouble:
+            self._due_s = self._clock.monotonic() + _FAILED_S
+        else:
+            self._standing.schemas_s = began_s
+
+
 class Spills:
-    """Lets the objects of `target` follow those of `source`. Of one thread, whose tasks others do."""
+    """Lets the audit events that wait in `target` follow those in `source`. Others do the tasks of its thread."""
 
     def __init__(self, source: Store, target: Store, clock: Clock, standing: Standing, work: Work) -> None:
         self._source, self._target, self._clock = source, target, clock
