@@ -75,7 +75,7 @@ class SchemaFiles:
 
 
 class Spills:
-    """Lets the audit events that wait in `target` follow those in `source`. Others do the tasks of its thread."""
+    """Lets audit events that wait in `target` follow those in `source`. Others do the tasks of its thread."""
 
     def __init__(self, source: Store, target: Store, clock: Clock, standing: Standing, work: Work) -> None:
         self._source, self._target, self._clock = source, target, clock
