@@ -284,12 +284,13 @@ FAULTS: tuple[Planted, ...] = (
         "coordinator.groups.transactions.transaction_coordinator",
         "TransactionCoordinator._delete_applied",
         "            await shard.wait_durable(group_id)\n"
+        "            await asyncio.sleep(keep_s)\n"
         "            shard.check_leading()\n"
         "            await self",
         "            await self",
         "not within 60 s",
-        30,
-        34_920,
+        8,
+        14_620,
         "store",
     ),
     Planted(
