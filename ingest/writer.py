@@ -132,7 +132,7 @@ class Writer:
         self._limits = BatchLimits(settings.linger_ms / 1000, settings.batch_size)
         self.budget = commit_budget(settings, requests_are_paid(cluster.store.url), clock)
         self.debt = MergeDebt(settings, clock)
-        self.room = DiskRoom(cluster.store, disk_bounds(settings))
+        self.room = DiskRoom(cluster.store, disk_bounds(settings), cluster.clock)
         self._executor = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
         self.claiming = ThreadPoolExecutor(CLAIM_THREADS, thread_name_prefix="claim")
         self._routes: WeakKeyDictionary[Topic, _TopicWriter] = WeakKeyDictionary()

@@ -136,7 +136,7 @@ def reserve_share(path: str) -> float:
     which take room and make none, and for the audit, whose events wait; half for what groups commit.
     """
     top, _, rest = path.partition("/")
-    if top == STAGING:
+    if top in (STAGING, AUDIT_SPILLS):
         return NO_RESERVE
     topic = rest.partition("/")[0] if top == TOPICS else ""
     if topic == AUDIT:

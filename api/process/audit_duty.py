@@ -62,6 +62,7 @@ class AuditDuty:
         self._failing_s: float | None = None
         self._look_s = 0.0
         self._left: list[AuditBatch] = []  # taken, and not known to be in the log
+        self._spilled = 0  # events, in the last attempt
         self._next: ProducerStamp | None = None
         self._failures = gateway.failures
         self._task = PeriodicTask("audit", INTERVAL_S, self._run, self._failures)
@@ -94,7 +95,7 @@ class AuditDuty:
             return
         self._audit.close()
         self._take_all()
-        count = sum(batch.count for batch in self._left)
+        count, self._spilled = sum(batch.count for batch in self._left), 0
         if not (why := await self._last_attempt(self._append_past_leader)):
             return
         if not (worse := await self._last_attempt(self._spill)):
@@ -103,7 +104,7 @@ class AuditDuty:
         _log.error(
             "audit events that are in no record: %d; this gateway stops, and can neither append them nor put "
             "them into %s/: %s",
-            count,
+            count - self._spilled,
             AUDIT_SPILLS,
             worse,
         )
@@ -213,7 +214,9 @@ class AuditDuty:
             self._failing_s = now
 
     def _spill(self, batches: Sequence[AuditBatch]) -> None:
-        spill(self._gateway.cluster.store, batches)
+        for batch in batches:
+            spill(self._gateway.cluster.store, [batch])
+            self._spilled += batch.count
 
     async def _append_spilled(self) -> None:
         """Append what gateways have spilled, this one or others, now and then."""

@@ -102,7 +102,7 @@ async def plan_deletion(here: Here, asked: Asked, topic: TopicName) -> Doomed:
     records, size = await run_in_threadpool(held_by, here, topic)
     groups = [
         group.id
-        for group in await here.shard_manager.groups()
+        async for group in here.loop_share.each(await here.shard_manager.groups())
         if asked.allows(Operation.DESCRIBE, ResourceType.GROUP, group.id)
         and any(at.topic == topic and group.committed(at) for at in group.offsets)
     ]

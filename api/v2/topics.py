@@ -22,6 +22,9 @@ from log_tables.partition.reader import PartitionReader
 router = APIRouter(tags=["v2 topics"], default_response_class=V2Response, route_class=StrictRoute)
 
 TopicName = Annotated[str, Path(examples=["flights"])]
+TopicId = Annotated[
+    str | None, Query(alias="id", description="Only the topic with this id, and no newer one of the name.")
+]
 PartitionId = Annotated[int, Path(description="The number of the partition, from 0.", examples=[0])]
 
 
@@ -111,9 +114,9 @@ def get_topic(here: Here, asked: Asked, topic: TopicName) -> TopicView:
     summary="Delete a topic",
     responses=error_responses(400, 404, 409, 503),
 )
-def delete_topic(here: Here, asked: Asked, topic: TopicName) -> None:
+def delete_topic(here: Here, asked: Asked, topic: TopicName, topic_id: TopicId = None) -> None:
     """The topic is gone at once. Its files are removed after the topic's `file.delete.delay.ms`."""
-    topic_changes.delete_topic(here, asked, topic)
+    topic_changes.delete_topic(here, asked, topic, topic_id)
 
 
 @router.get("/topics/{topic}/partitions", summary="List partitions", responses=error_responses(404))

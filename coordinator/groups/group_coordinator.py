@@ -40,7 +40,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import Act
 from log_tables.cluster.topic import Topic, check_public
-from log_tables.errors import Damaged, InvalidOffset, NotFound, OffsetOutOfRange, TopicDeleted
+from log_tables.errors import Damaged, InvalidOffset, NotFound, OffsetOutOfRange, TopicDeleted, UnknownTopic
 from log_tables.limits import OFFSETS_AT_ONCE
 from log_tables.partition.reader import PartitionReader
 from log_tables.topic_partition import TopicPartition
@@ -139,11 +139,12 @@ class GroupCoordinator:
                 try:
                     polled = await consumer.poll(generation, max_bytes, deadline, over, readable)
                     return await give(consumer, polled)
-                except (TopicDeleted, Damaged) as error:
-                    # Damage may be the rest of a deleted topic whose segments are swept.
+                except (UnknownTopic, Damaged) as error:
+                    # Damage may be the rest of a deleted topic whose segments are swept; `give` may find that
+                    # this process knows a topic no more.
                     await self._shard_manager.refresh_topics()
                     if self._shard_manager.topics_version == version:
-                        if isinstance(error, Damaged):
+                        if not isinstance(error, TopicDeleted):
                             raise
                         owned = shard.group(group_id).member(member_id).owned
                         await asyncio.to_thread(self._go_on, {at.topic for at in owned}, error)

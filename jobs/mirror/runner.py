@@ -154,7 +154,9 @@ class _Copying:
         self._mirror, self._sharing = mirror, sharing
         self._source = _source_of(mirror)
         self._groups = GroupSync(cluster, mirror.name, self._source, set_offsets, sharing.owns_group)
-        self._control = Control(cluster, mirror.name, self._source, sharing, DiskRoom(cluster.store, disk))
+        self._control = Control(
+            cluster, mirror.name, self._source, sharing, DiskRoom(cluster.store, disk, cluster.clock)
+        )
 
     def is_done(self, stopping: threading.Event, look_s: float) -> bool:
         """Copy until `stopping` is set or the mirror is deleted; false if it is to begin again, with other

@@ -166,14 +166,33 @@ def existing_root(data: str | None) -> "Store":
 
 
 def cluster_at(data: str | None, create: bool = False) -> "Cluster":
-    """The cluster at the root that `--data` or the settings name; with `create` an empty root becomes one.
+    """The cluster at the root that `--data` or the settings name; with `create` an empty root becomes one,
+    and that is said.
 
     Raises as `cluster_of`.
     """
     from ingest.opening import cluster_of
     from ingest.settings import load_settings
 
-    return cluster_of(load_settings(None, data=data), create=create)
+    with _shown("log_tables.cluster.metadata_log"):
+        return cluster_of(load_settings(None, data=data), create=create)
+
+
+@contextmanager
+def _shown(name: str) -> Iterator[None]:
+    """Show people what the logger of this name says."""
+    import logging
+
+    shown, log = logging.StreamHandler(), logging.getLogger(name)
+    shown.setFormatter(logging.Formatter("lakelog: %(message)s"))
+    level = log.level
+    log.addHandler(shown)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(shown)
+        log.setLevel(level)
 
 
 def confirm(question: str, command: str) -> None:

@@ -172,9 +172,10 @@ class Calls:
         listed = yield from self._list("brokers")
         return [{"broker": each["broker_id"], **{name: each[name] for name in names}} for each in listed]
 
-    def delete_topic(self, name: str) -> Call[None]:
-        """Delete a topic. Raises UnknownTopic."""
-        yield from self._v3("DELETE", f"topics/{quoted(name)}")
+    def delete_topic(self, name: str, *, topic_id: str | None = None) -> Call[None]:
+        """Delete a topic, with a `topic_id` only the one that has it. Raises UnknownTopic."""
+        query = {} if topic_id is None else {"id": topic_id}
+        yield from self._call("DELETE", f"/topics/{quoted(name)}", params=query)
 
     def deletion(self, name: str) -> Call[dict[str, Any]]:
         """Look what a deletion of the topic would take: `partitions`, `records`, `bytes`, the `groups` with

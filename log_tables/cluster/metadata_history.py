@@ -162,6 +162,11 @@ def _found(versions: Sequence[_V], version: int | None, time_ms: int | None, sin
     known = [each for each in versions if each.at_ms <= time_ms]
     if not known:
         first = versions[0].at_ms if versions else 0
+        if versions and not since_ms:
+            raise OffsetOutOfRange(
+                f"at {_iso(time_ms)} there was nothing of {what} yet: its history is complete, and begins at "
+                f"{_iso(first)}; name a later time"
+            )
         raise OffsetOutOfRange(
             f"the history of {what} does not reach back to {_iso(time_ms)}: its oldest version is of "
             f"{_iso(first)}, and it is complete since {_iso(since_ms)}"

@@ -5,10 +5,12 @@ the offsets of groups. Behind it there is the reserve of the disk (log_tables/st
 a quota that the system does not show, is full when it says so to a write, and until a write succeeds again.
 """
 
+import logging
 import os
 from contextlib import suppress
 from typing import NamedTuple
 
+from log_tables.clock import Clock
 from log_tables.errors import LakelogError, StoreFull
 from log_tables.limits import MIB
 from log_tables.store.local import LocalStore
@@ -22,6 +24,8 @@ FILES_MIN = 256
 
 _PROBE_BYTES = 1 * MIB
 """What has to find room before a store that has refused a write is full no longer."""
+
+_log = logging.getLogger(__name__)
 
 
 class DiskBounds(NamedTuple):
@@ -38,9 +42,10 @@ UNBOUNDED = DiskBounds()
 class DiskRoom:
     """Whether the store has room for records. `look` is called by one thread, the rest by any."""
 
-    def __init__(self, store: Store, bounds: DiskBounds) -> None:
-        self._store, self._bounds = store, bounds
+    def __init__(self, store: Store, bounds: DiskBounds, clock: Clock) -> None:
+        self._store, self._bounds, self._clock = store, bounds, clock
         self._refused: StoreFull | None = None
+        self._lacks_reserve = False
         self.full: StoreFull | None = None
         """Why records are refused now."""
         self.free_bytes: int | None = None
@@ -64,7 +69,8 @@ class DiskRoom:
             if isinstance(self._store, LocalStore):
                 self._look_at_disk(self._store)
             if self._refused is not None:
-                self._store.check_room(bytes(_PROBE_BYTES))
+                # No zeros: a file system that makes them smaller finds room for them where there is none.
+                self._store.check_room(bytes.fromhex(self._clock.random_hex(2 * _PROBE_BYTES)))
                 self._refused = None
         except StoreFull as error:
             self.full = error
@@ -86,8 +92,19 @@ class DiskRoom:
         if found.f_files and found.f_favail < FILES_MIN:
             raise _full(f"{found.f_favail:,} inodes left")
         # Records are let in again when the reserve is there again, or they would take it at once.
-        if not store.reserve(reserve, least) and self.full is not None:
+        if store.reserve(reserve, least):
+            self._lacks_reserve = False
+        elif self.full is not None:
             raise _full(f"{free:,} bytes left, and a reserve of {reserve:,} still to be made")
+        elif not self._lacks_reserve:
+            self._lacks_reserve = True
+            _log.warning(
+                "the disk of the root has no whole reserve of disk_reserve_bytes=%d: with %d bytes left "
+                "there is no room for it above disk_free_min_bytes=%d; make room, and it is made",
+                reserve,
+                free,
+                least,
+            )
 
 
 def _full(what: str) -> StoreFull:

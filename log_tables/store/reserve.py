@@ -35,7 +35,10 @@ class Reserve:
         return sum(each for name in _names() if self._size(name) < each) if size_bytes else 0
 
     def make(self, size_bytes: int) -> None:
-        """Have `size_bytes` in reserve, durable on return; what is missing is made. Raises OSError."""
+        """Have `size_bytes` in reserve, durable on return; what is missing is made, and what is more goes.
+        Raises OSError.
+        """
+        self._shrink(_each(size_bytes) if size_bytes else 0)
         if not self.missing_bytes(size_bytes):
             return
         each = _each(size_bytes)
@@ -62,6 +65,13 @@ class Reserve:
             if removed >= size_bytes:
                 break
         return removed > 0
+
+    def _shrink(self, each: int) -> None:
+        for name in self._there():
+            if self._size(name) > each:
+                path = os.path.join(self._directory, name)
+                with suppress(FileNotFoundError):  # another process gave it up
+                    os.truncate(path, each) if each else unlink(path)
 
     def _there(self) -> list[str]:
         try:

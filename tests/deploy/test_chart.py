@@ -86,6 +86,12 @@ def rendered(directory: Path, values: dict[str, Any], version: str = VERSIONS[-1
     return {f"{each['kind']} {each['metadata']['name']}": each for each in found}
 
 
+def job(resources: dict[str, Any]) -> str:
+    """The name of the only job: that which makes the root."""
+    (name,) = (each for each in resources if each.startswith("Job r-lakelog-root"))
+    return name
+
+
 def pods(resources: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for resource in resources.values():
         if resource["kind"] in ("StatefulSet", "Deployment", "Job"):
@@ -121,11 +127,21 @@ def test_kubernetes_takes_what_it_makes(tmp_path: Path, values: dict[str, Any], 
     assert kinds == sorted([*plain, *others])
 
 
+def test_the_job_has_another_name_when_its_pods_change_as_nobody_can_change_them(tmp_path: Path) -> None:
+    """A tool such as Argo CD renders it at each sync, as that of an install."""
+    first, tag, replicas = (
+        rendered(tmp_path, values)
+        for values in ({}, {"image": {"tag": "9.9.9"}}, {"gateway": {"replicas": 5}})
+    )
+    assert job(first) != job(tag)
+    assert first[job(first)] == replicas[job(replicas)]
+
+
 def test_only_an_install_makes_the_root(tmp_path: Path) -> None:
     upgraded = helm("template", "r", CHART, "--is-upgrade", "--kube-version", VERSIONS[-1])
     assert upgraded.returncode == 0, upgraded.stderr
     assert "kind: Job" not in upgraded.stdout
-    assert "Job r-lakelog-root" not in rendered(tmp_path, {"createRoot": False})
+    assert not [each for each in rendered(tmp_path, {"createRoot": False}) if each.startswith("Job ")]
     names = {each["name"]: each.get("value") for each in gateway(rendered(tmp_path, {}))["env"]}
     assert names["LAKELOG_MUST_EXIST"] == "true"
 
@@ -259,7 +275,7 @@ def test_its_commands_run_and_end_in_order(tmp_path: Path, s3: S3Server) -> None
     )
     own = {"LAKELOG_PORT": str(port), "LAKELOG_PEER_URL": url, "metrics": str(metrics)}
 
-    root = resources["Job r-lakelog-root"]["spec"]["template"]["spec"]["containers"][0]
+    root = resources[job(resources)]["spec"]["template"]["spec"]["containers"][0]
     with started(gateway(resources), s3, data, **own) as early:
         assert early.wait() == 1  # Kubernetes starts it again until the root is there
     with started(root, s3, data, **own) as making:

@@ -371,12 +371,15 @@ def delete(
 ) -> None:
     """Delete topics, which `topic undelete` brings back as long as topic.delete.delay.ms says."""
     with connect(url, wait) as client:
+        shown = {}  # the topics by name; another one may be made of it before the answer
         if not yes:
             for name in names:
-                _print_doomed(client.deletion(name))
+                found = client.deletion(name)
+                shown[name] = found["id"]
+                _print_doomed(found)
             confirm(f"Delete {', '.join(names)}?", f"lakelog topic delete --yes {' '.join(names)}")
         for name in names:
-            client.delete_topic(name)
+            client.delete_topic(name, topic_id=shown.get(name))
             if json:
                 print_json({"deleted": name})
             else:
@@ -504,6 +507,14 @@ def restore(
         "of (UTC)",
     )
     print_table(columns, rows)
+    if not any(each["records"] for each in found):
+        print(_NOTHING_BACK if to_version is None else "there is nothing to bring back", file=sys.stderr)
+
+
+_NOTHING_BACK = (
+    "there is nothing to bring back since that time, by the clocks of the gateways that deleted; where one "
+    "of them was wrong, name its version with --to-version V --partition P"
+)
 
 
 def _print_columns(found: str, columns: list[str], new: int) -> None:

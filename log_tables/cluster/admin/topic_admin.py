@@ -30,12 +30,20 @@ from log_tables.errors import (
     Damaged,
     InvalidArgument,
     LakelogError,
+    StoreUnavailable,
     TopicDeleted,
     TopicExists,
     UnknownTopic,
     begun,
 )
-from log_tables.layout import TOPICS, incarnation_of, partition_directory, topic_directory
+from log_tables.layout import (
+    METADATA_DIRECTORY,
+    TOPICS,
+    incarnation_of,
+    log_directory,
+    partition_directory,
+    topic_directory,
+)
 from log_tables.limits import DELETED_KEPT_MAX, PARTITIONS_MAX, TABLES_AT_ONCE
 from log_tables.table.snapshot import Snapshot
 from log_tables.table.table import create_table
@@ -61,6 +69,7 @@ def create_topic(
     before = last_life(cluster, name)
     end_deleted(cluster, name)  # the last one; if another was created since, `record` refuses
     started = cluster.clock.boottime()
+    _check_log_is_there(cluster)
     incarnation = _make_directory(cluster, name, config)
     _create_tables(cluster, topic_directory(name, incarnation), range(1, partitions), config)
     make_remote_tables(cluster, topic_directory(name, incarnation), range(partitions), config)
@@ -354,6 +363,17 @@ def _check_absent(cluster: Cluster, name: str) -> None:
     if cluster.cached_topic(name) is not None:
         cluster.metadata_log.make_durable()  # a client that repeats its creation takes the error for a yes
         raise TopicExists(f"topic {name!r} exists already; choose another name, or delete the topic first")
+
+
+def _check_log_is_there(cluster: Cluster) -> None:
+    """Raise StoreUnavailable in a root without the metadata log, as where another disk is mounted instead: it
+    may have the device and the inode of the first one.
+    """
+    if not any(True for _ in cluster.store.list(f"{log_directory(METADATA_DIRECTORY)}/")):
+        raise StoreUnavailable(
+            f"the metadata log is gone from {cluster.store.url}: another disk may be mounted there; mount "
+            "the right one, and start again"
+        )
 
 
 def _make_directory(cluster: Cluster, name: str, config: TopicConfig) -> int:

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from lakelog.client.client import Client
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
+from log_tables.errors import UnknownTopic
 from tests.kit.gateway import RunningGateway, running_gateway, two_gateways
 from tests.kit.secured import Secured, acl, bearer
 from tests.kit.support import wait_until
@@ -49,6 +52,19 @@ def test_a_topic_comes_back_with_the_offsets_of_groups_also_under_another_name(
         client.delete_topic("back")
         assert client.purge_topic("back")["records"] == 3
         assert gateway.client.post("/deleted-topics/back/undelete", json={}).status_code == 404
+
+
+def test_the_topic_that_was_shown_is_deleted_and_no_newer_one(gateway: RunningGateway) -> None:
+    name = gateway.create_topic("shown")
+    with Client(gateway.url) as client:
+        shown = client.deletion(name)["id"]
+        client.delete_topic(name, topic_id=shown)
+        client.create_topic(name)
+        with pytest.raises(UnknownTopic, match="another id"):
+            client.delete_topic(name, topic_id=shown)
+        client.delete_topic(name, topic_id=client.deletion(name)["id"])
+        with pytest.raises(UnknownTopic, match="no topic"):
+            client.deletion(name)
 
 
 def test_deleted_records_come_back(gateway: RunningGateway) -> None:

@@ -52,10 +52,14 @@ def says_no_hash(data: str, done: Result) -> bool:
 
 
 def test_the_first_key_is_made_on_an_empty_root_and_again_when_it_is_lost(run: Run, data: str) -> None:
-    first = printed(run("security", "init", "--data", data, "--json"))
+    made = run("security", "init", "--data", data, "--json")
+    assert f"there was no cluster at {data}: made a new one, with the id " in made.stderr
+    first = printed(made)
     assert first["principal"] == "User:admin"
     assert rules(data) == AccessRules(super_users=frozenset({"User:admin"}))
-    second = lines(run("security", "init", "--data", data))[0]
+    again = run("security", "init", "--data", data)
+    assert "no cluster" not in again.stderr
+    second = lines(again)[0]
     assert second != first["key"]
     assert is_right(data, first["key"])
     assert is_right(data, second)

@@ -97,7 +97,7 @@ def test_settings_go_back_to_a_version_of_their_history(run: Run) -> None:
     assert printed(run("topic", "describe", "cli-back", "--json"))["configs"]["retention.ms"] == "604800000"
     assert lines(run(*back))[-1] == "nothing differs from that version"
     wrong(run("topic", "revert", "cli-back"), USAGE, "use one of them")
-    wrong(run("topic", "revert", "cli-back", "--to-time", "2001-01-01"), USAGE, "does not reach back")
+    wrong(run("topic", "revert", "cli-back", "--to-time", "2001-01-01"), USAGE, "there was nothing of topic")
 
 
 def test_a_deleted_topic_is_listed_and_brought_back_or_purged(run: Run) -> None:
@@ -119,7 +119,7 @@ def test_a_deleted_topic_is_listed_and_brought_back_or_purged(run: Run) -> None:
     assert any(line.rstrip().endswith("  never") for line in lines(run("topic", "list", "--deleted")))
     back = lines(run("topic", "undelete", "cli-undo", "--id", found["id"], "--as", "cli-undone"))
     assert back[0] == "topic cli-undone is back, with 2 partitions"
-    assert "ACLs are about names" in back[1]
+    assert "has the ACLs that cli-undo had when it was deleted" in back[1]
     run("topic", "delete", "--yes", "cli-undone")
     asked = run("topic", "purge", "cli-undone")
     shown = f"`lakelog topic purge --yes cli-undone --id {found['id']}`"
@@ -135,5 +135,8 @@ def test_deleted_records_are_restored(run: Run) -> None:
     run("topic", "create", "cli-restore")
     dry = printed(run("topic", "restore", "cli-restore", "--to-time", "2100-01-01", "--dry-run", "--json"))
     assert [(each["partition"], each["log_start"], each["records"]) for each in dry] == [(0, 0, 0)]
-    assert "oldest version" in run("topic", "restore", "cli-restore", "--to-time", "2100-01-01").stdout
+    none = run("topic", "restore", "cli-restore", "--to-time", "2100-01-01")
+    assert "oldest version" in none.stdout
+    assert "nothing to bring back" in none.stderr
+    assert "name its version with --to-version" in none.stderr
     wrong(run("topic", "restore", "cli-restore"), USAGE, "a version or a time")

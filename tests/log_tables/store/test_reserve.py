@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from log_tables.errors import StoreFull
-from log_tables.layout import CONSUMER_OFFSETS, METADATA_DIRECTORY, commit_path, topic_directory
+from log_tables.layout import (
+    CONSUMER_OFFSETS,
+    METADATA_DIRECTORY,
+    audit_spill_path,
+    commit_path,
+    topic_directory,
+)
 from log_tables.store.local import LocalStore
 from log_tables.store.store import Store, open_store
 from tests.kit.small_disk import fill, small_disk
@@ -57,10 +63,14 @@ def test_a_reserve_is_no_object(disk: Path) -> None:
     assert store.reserve(RESERVE_BYTES, 1 << 40), "nothing of it is missing"
 
 
-def test_records_take_none_of_it_and_neither_does_their_commit(disk: Path) -> None:
+def test_records_take_none_of_it_and_neither_do_their_commit_and_what_is_spilled_of_the_audit(
+    disk: Path,
+) -> None:
     store = full(disk)
     with pytest.raises(StoreFull, match="the disk is full"):
         store.put_new(SEGMENT, bytes(4_096))
+    with pytest.raises(StoreFull, match="the disk is full"):
+        store.put(audit_spill_path(1, "0" * 32), bytes(4_096))
     with suppress(StoreFull), store.put_new_before(SEGMENT, bytes(4_096)) as put:
         put(commit_path(topic_directory("t"), 1), bytes(4_096))
     assert store.reserve(RESERVE_BYTES, 1 << 40)
@@ -85,6 +95,17 @@ def test_it_is_made_again_only_where_there_is_room_beside_it(disk: Path) -> None
     assert store.reserve(RESERVE_BYTES, 1 << 20)
     fill(disk / "filling")
     store.put(commit_path(METADATA_DIRECTORY, 1), bytes(4_096))
+
+
+def test_a_smaller_one_gives_the_rest_back(disk: Path) -> None:
+    store = opened(disk)
+
+    def held() -> int:
+        return sum(file.stat().st_size for file in (disk / "root").rglob(".tmp-reserve/*"))
+
+    for size in (RESERVE_BYTES, RESERVE_BYTES // 2, 0):
+        assert store.reserve(size, 0)
+        assert held() == size
 
 
 PUTS = """
