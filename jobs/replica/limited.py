@@ -53,13 +53,31 @@ class LimitedStore(StoreWrapper):
         self._data.take(len(data))
         return data
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        data = super().get_range(path, start, length)
+        self._data.take(len(data))
+        return data
+
     def put(self, path: str, data: Data) -> None:
         self._data.take(memoryview(data).nbytes)
         super().put(path, data)
+
+    def put_if_absent(self, path: str, data: Data) -> None:
+        self._data.take(memoryview(data).nbytes)
+        super().put_if_absent(path, data)
+
+    def put_new(self, path: str, data: Data) -> None:
+        self._data.take(memoryview(data).nbytes)
+        super().put_new(path, data)
 
     @contextmanager
     def put_new_before(self, path: str, data: Data) -> Iterator[PutIfAbsent]:
         self._requests.take(2)
         self._data.take(memoryview(data).nbytes)
         with self.inner.put_new_before(path, data) as put:
-            yield put
+
+            def counted(path: str, data: Data) -> None:
+                self._data.take(memoryview(data).nbytes)
+                put(path, data)
+
+            yield counted

@@ -70,8 +70,12 @@ class Replication:
                 return
 
     def _check_standby(self) -> None:
-        """Raise Conflict when the standby was promoted: a quiet root would not show it."""
+        """Raise Conflict when the standby was promoted, or is gone: a quiet root would not show it."""
         mark = read_mark(self._target)
+        if mark is None and not any(True for _ in self._target.list("")):
+            raise Conflict(
+                f"the standby at {self._target.url} is gone; run `lakelog replicate` again to begin a new one"
+            )
         if mark is None or mark.is_promoted:
             raise Conflict("the standby was promoted; nothing is replicated to it any more")
         self._replicator.note_mark(mark)

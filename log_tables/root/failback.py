@@ -73,8 +73,8 @@ def fail_back(
     `old` had. With `dry_run` nothing is changed.
 
     Gateways on the list of `old` have `wait_s` seconds to show that they live. It may be called again after
-    it was interrupted. Raises Conflict when one does, and when only `old` has some records, unless `discard`;
-    InvalidArgument, Damaged, StoreUnavailable.
+    it was interrupted. Raises Conflict when one does; when only `old` has some records, unless `discard`; and
+    always when the two were never one root. Raises InvalidArgument, Damaged, StoreUnavailable.
     """
     if overlap(old.url, new.url):
         raise InvalidArgument("a root cannot follow itself; name another directory or URL")
@@ -84,6 +84,7 @@ def fail_back(
     mark = StandbyMark(new.url, cluster_id)
     begun = read_mark(old)
     if begun is None:
+        _check_related(Cluster.open(old, clock, create=False), kept)
         _check_silent(old, clock, wait_s)
     elif (begun.cluster_id, begun.is_promoted) != (cluster_id, False):
         raise Conflict(f"{old.url} is a standby of {begun.source} already; replicate to it from there")
@@ -104,6 +105,25 @@ def fail_back(
         for _ in pool.map(lambda branch: _cut(old, branch), branches):
             pass
     return branches
+
+
+def _check_related(old: Cluster, new: Cluster) -> None:
+    """Raise Conflict unless both roots were one once: they share a commit of the metadata log or a topic."""
+    there = {*_versions(new.store, METADATA_DIRECTORY)}
+    for version in _versions(old.store, METADATA_DIRECTORY):
+        if version in there:
+            ours, theirs = (read_data(each.store, METADATA_DIRECTORY, version) for each in (old, new))
+            if ours is not None and ours == theirs:
+                return
+            break
+    ids = [{each.topic_id for each in root.metadata_log.topics()} for root in (old, new)]
+    if ids[0] & ids[1]:
+        return
+    raise Conflict(
+        f"{new.url} (cluster {new.cluster_id}) was not promoted from {old.url} (cluster {old.cluster_id}): "
+        "they have no topic and no commit in common; name the root that was promoted in place of the old one "
+        "with --data, or run `lakelog replicate` to an empty directory"
+    )
 
 
 def _check_silent(old: Store, clock: Clock, wait_s: float) -> None:

@@ -7,6 +7,7 @@ import pytest
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.standby import read_mark
 from log_tables.errors import Conflict, InvalidArgument
 from log_tables.root.failback import fail_back
 from log_tables.root.fsck import check
@@ -105,6 +106,19 @@ def test_a_root_follows_one_other_root(tmp_path: Path, clock: ManualClock) -> No
     Cluster.open(third, clock)
     with pytest.raises(Conflict, match=r"is a standby of .* already"):
         fail_back(pair.old, third, clock, 0)
+
+
+def test_an_unrelated_root_is_never_cut(tmp_path: Path, clock: ManualClock) -> None:
+    pair, other = Pair(tmp_path, clock), open_store(tmp_path / "other")
+    cluster = Cluster.open(other, clock)
+    append(cluster.claim(create_topic(cluster, "t"), 0), b"precious")
+    before = files(other)
+    for discard in (False, True):
+        with pytest.raises(Conflict, match="was not promoted from") as caught:
+            fail_back(other, pair.new, clock, 0, discard=discard)
+        assert cluster.cluster_id in str(caught.value)
+    assert files(other) == before
+    assert read_mark(other) is None
 
 
 def test_it_is_repeated_after_a_crash_at_any_write(tmp_path: Path, clock: ManualClock) -> None:
