@@ -74,6 +74,9 @@ UNFINISHED_COPY = "lakelog-copy"
 STANDBY = "lakelog-standby"
 """The object at the top of a root that follows another one."""
 
+PROMOTED = "lakelog-promoted"
+"""The object at the top of a root that was promoted. It names the clusters in whose place that was done."""
+
 HOME_ANCHOR = "home/anchor"
 HOME = "home/identity"
 """An object, and its identity in the store when the root was last known to be whole. A copy of the anchor has

@@ -6,7 +6,7 @@ While it is there only `lakelog replicate` writes to the root. Readers take it a
 import msgspec
 
 from log_tables.errors import Conflict, CorruptLog, ObjectMissing
-from log_tables.layout import STANDBY
+from log_tables.layout import PROMOTED, STANDBY
 from log_tables.store.store import Store
 
 
@@ -44,6 +44,28 @@ def delete_mark(store: Store) -> None:
     """Raises as `Store.delete`."""
     store.delete(STANDBY)
     store.make_durable("")
+
+
+def read_promoted(store: Store) -> tuple[str, ...]:
+    """The ids of the clusters in whose place this root was promoted, the newest last; none if it never was.
+
+    Raises CorruptLog, StoreUnavailable.
+    """
+    try:
+        return msgspec.json.decode(store.get(PROMOTED), type=tuple[str, ...])
+    except ObjectMissing:
+        return ()
+    except msgspec.MsgspecError as error:
+        raise CorruptLog(
+            f"the object {PROMOTED} of this root cannot be read ({error}); remove it, then nothing can fail "
+            "back to this root's original"
+        ) from None
+
+
+def note_promoted(store: Store, cluster_id: str) -> None:
+    """Note that this root is promoted in the place of the cluster `cluster_id`. Raises as `Store.put`."""
+    before = [each for each in read_promoted(store) if each != cluster_id]
+    store.put(PROMOTED, msgspec.json.encode([*before, cluster_id]))
 
 
 def check_no_standby(store: Store) -> None:

@@ -14,7 +14,7 @@ from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerLeft, BrokerRecord
 from log_tables.cluster.metadata_log import decode as decode_record
-from log_tables.cluster.standby import StandbyMark, check_served, put_mark, read_mark
+from log_tables.cluster.standby import StandbyMark, check_served, put_mark, read_mark, read_promoted
 from log_tables.counts import counted
 from log_tables.errors import Conflict, InvalidArgument, ObjectMissing
 from log_tables.layout import (
@@ -74,7 +74,8 @@ def fail_back(
 
     Gateways on the list of `old` have `wait_s` seconds to show that they live. It may be called again after
     it was interrupted. Raises Conflict when one does; when only `old` has some records, unless `discard`; and
-    always when the two were never one root. Raises InvalidArgument, Damaged, StoreUnavailable.
+    always when `new` was not promoted in the place of `old`. Raises InvalidArgument, Damaged, CorruptLog,
+    StoreUnavailable.
     """
     if overlap(old.url, new.url):
         raise InvalidArgument("a root cannot follow itself; name another directory or URL")
@@ -84,7 +85,7 @@ def fail_back(
     mark = StandbyMark(new.url, cluster_id)
     begun = read_mark(old)
     if begun is None:
-        _check_related(Cluster.open(old, clock, create=False), kept)
+        _check_promoted(Cluster.open(old, clock, create=False), kept)
         _check_silent(old, clock, wait_s)
     elif (begun.cluster_id, begun.is_promoted) != (cluster_id, False):
         raise Conflict(f"{old.url} is a standby of {begun.source} already; replicate to it from there")
@@ -107,23 +108,14 @@ def fail_back(
     return branches
 
 
-def _check_related(old: Cluster, new: Cluster) -> None:
-    """Raise Conflict unless both roots were one once: they share a commit of the metadata log or a topic."""
-    there = {*_versions(new.store, METADATA_DIRECTORY)}
-    for version in _versions(old.store, METADATA_DIRECTORY):
-        if version in there:
-            ours, theirs = (read_data(each.store, METADATA_DIRECTORY, version) for each in (old, new))
-            if ours is not None and ours == theirs:
-                return
-            break
-    ids = [{each.topic_id for each in root.metadata_log.topics()} for root in (old, new)]
-    if ids[0] & ids[1]:
-        return
-    raise Conflict(
-        f"{new.url} (cluster {new.cluster_id}) was not promoted from {old.url} (cluster {old.cluster_id}): "
-        "they have no topic and no commit in common; name the root that was promoted in place of the old one "
-        "with --data, or run `lakelog replicate` to an empty directory"
-    )
+def _check_promoted(old: Cluster, new: Cluster) -> None:
+    """Raise Conflict unless `new` was promoted in the place of `old`."""
+    if old.cluster_id not in read_promoted(new.store):
+        raise Conflict(
+            f"{new.url} (cluster {new.cluster_id}) was not promoted in the place of {old.url} (cluster "
+            f"{old.cluster_id}), which stays as it is; name the root that was promoted with --data, or run "
+            "`lakelog replicate` to an empty directory"
+        )
 
 
 def _check_silent(old: Store, clock: Clock, wait_s: float) -> None:

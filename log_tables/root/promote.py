@@ -1,6 +1,7 @@
 """The promotion of a standby: from then on it is a root of its own, and follows nobody.
 
-Each of its tables is claimed, so a process that still replicates meets a commit that its original has not.
+Each table that records are appended to is claimed, that of credentials, too: a process that still replicates
+meets a commit that its original has not. The tables over topics rest on these, and need no claim.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,8 @@ from msgspec.structs import replace
 
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
-from log_tables.cluster.standby import check_level, delete_mark, put_mark, read_mark
+from log_tables.cluster.credential_log import open_credentials
+from log_tables.cluster.standby import check_level, delete_mark, note_promoted, put_mark, read_mark
 from log_tables.cluster.topic import Topic
 from log_tables.counts import counted
 from log_tables.errors import CorruptLog, Damaged, InvalidArgument, TopicDeleted
@@ -47,13 +49,16 @@ def promote(store: Store, clock: Clock, keep_id: bool = False, force: bool = Fal
     cluster = Cluster.open(store, clock, create=False)
     if not keep_id:
         check_untiered(cluster)
+    note_promoted(store, mark.cluster_id)
     put_mark(store, replace(mark, is_promoted=True))
     # The metadata log first: no topic comes or goes from then on.
     _claim(cluster.metadata_log.partition, cluster)
     cluster.refresh(wait=True)
     partitions = [each for topic in cluster.topics(include_internal=True) for each in _partitions(topic)]
+    credentials = open_credentials(store, clock, cluster.url)
+    others = [] if credentials is None else [credentials.partition]
     with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="promote") as pool:
-        for _ in pool.map(lambda partition: _claim(partition, cluster), partitions):
+        for _ in pool.map(lambda partition: _claim(partition, cluster), [*partitions, *others]):
             pass
     if not keep_id:
         check_untiered(cluster)  # some may have been moved since

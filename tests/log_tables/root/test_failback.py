@@ -114,11 +114,38 @@ def test_an_unrelated_root_is_never_cut(tmp_path: Path, clock: ManualClock) -> N
     append(cluster.claim(create_topic(cluster, "t"), 0), b"precious")
     before = files(other)
     for discard in (False, True):
-        with pytest.raises(Conflict, match="was not promoted from") as caught:
+        with pytest.raises(Conflict, match="was not promoted in the place of") as caught:
             fail_back(other, pair.new, clock, 0, discard=discard)
         assert cluster.cluster_id in str(caught.value)
     assert files(other) == before
     assert read_mark(other) is None
+
+
+def test_the_promoted_root_does_not_follow_its_original(tmp_path: Path, clock: ManualClock) -> None:
+    """Nor does one that was promoted in the same place: they are alike up to a version."""
+    pair, sibling = Pair(tmp_path, clock), open_store(tmp_path / "sibling")
+    follow(pair.old, sibling, clock=QuickClock())
+    promote(sibling, clock)
+    before = files(pair.new)
+    for newer in (pair.old, sibling):
+        with pytest.raises(Conflict, match="was not promoted in the place of"):
+            fail_back(pair.new, newer, clock, 0, discard=True)
+    assert files(pair.new) == before
+
+
+def test_a_root_that_kept_its_id_is_followed_by_its_original_alone(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    old, new = open_store(tmp_path / "old"), open_store(tmp_path / "new")
+    cluster = Cluster.open(old, clock)
+    append_each(cluster.claim(create_topic(cluster, "t"), 0), VALUES)
+    follow(old, new, clock=QuickClock())
+    promote(new, clock, keep_id=True)
+    with pytest.raises(Conflict, match="was not promoted in the place of"):
+        fail_back(new, old, clock, 0, discard=True)
+    fail_back(old, new, clock, 0)
+    follow(new, old, clock=QuickClock())
+    assert check(old).problems == []
 
 
 def test_it_is_repeated_after_a_crash_at_any_write(tmp_path: Path, clock: ManualClock) -> None:

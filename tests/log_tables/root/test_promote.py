@@ -1,15 +1,20 @@
 """A standby that is promoted is a root of its own, whatever it dies of meanwhile, and follows nobody."""
 
+from itertools import count
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from jobs.replica.table_log import Diverged, put_read, read_file, read_on
 from log_tables.clock import ManualClock, SystemClock
 from log_tables.cluster.admin.topic_admin import create_topic
 from log_tables.cluster.cluster import Cluster
+from log_tables.cluster.credential import ApiKeyRecord
+from log_tables.cluster.credential_log import api_key_record, create_credentials, open_credentials
 from log_tables.cluster.standby import put_mark, read_mark
 from log_tables.errors import Conflict, CorruptLog, InvalidArgument
+from log_tables.layout import CREDENTIALS_DIRECTORY
 from log_tables.root.adopt import adopt
 from log_tables.root.fsck import check
 from log_tables.root.inspection import check_location
@@ -111,13 +116,14 @@ def test_nobody_else_writes_to_a_standby(original: Workload, standby: Store) -> 
 
 def test_it_is_promoted_after_a_crash_at_any_write(original: Workload, standby: Store) -> None:
     recorded = [(item.path, standby.get(item.path)) for item in standby.list("")]
-    number, died = 0, True
-    while died:
-        number += 1
+    died = True
+    for number in count(1):
+        if not died:
+            break
         inner = open_store("memory://another")
         for path, data in recorded:
             inner.put(path, data)
-        faulty = FaultyStore(inner, [Fault(number, (crash_before, crash_after)[number % 2])])
+        faulty = FaultyStore(inner, [Fault((number + 1) // 2, (crash_before, crash_after)[number % 2])])
         try:
             promote(faulty, ManualClock(seed=number))
         except Crash:
@@ -135,7 +141,26 @@ def test_it_is_promoted_after_a_crash_at_any_write(original: Workload, standby: 
         assert cluster.cluster_id != original.cluster.cluster_id
         assert cluster.metadata_log.brokers == {}
         assert check(inner).problems == []
-    assert number > 10
+    assert number > 20
+
+
+def test_a_key_of_the_old_cluster_does_not_come_after_the_promotion(original: Workload) -> None:
+    source, target = original.recorded.inner, open_store("memory://with-keys")
+    credentials = create_credentials(source, original.clock, "")
+    follow(source, target, clock=QuickClock(), with_credentials=True)
+    version = credentials.partition.snapshot.version + 1
+    promote(target, SystemClock())
+    late = ApiKeyRecord("late", "User:late", b"x" * 32, 1, None)
+    credentials.change(lambda _: [api_key_record(late)])
+    read = read_on(
+        source, CREDENTIALS_DIRECTORY, version, lambda add: read_file(source, CREDENTIALS_DIRECTORY, add)
+    )
+    with pytest.raises(Diverged):
+        put_read(target, CREDENTIALS_DIRECTORY, read[0], original.clock)
+    found = open_credentials(target, original.clock, "")
+    assert found is not None
+    assert found.credentials.api_keys == {}
+    assert check(target).problems == []
 
 
 def test_a_replication_that_sleeps_in_a_put_is_fenced(original: Workload, standby: Store) -> None:
