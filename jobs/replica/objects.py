@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 _PAID_PAUSE_S, _FAILED_S = 0.25, 1.0
 """The least time between two looks at the schemas, where requests are paid, and after an error."""
 
+_PAID_SPILLS_S = 2.0
+"""The least time between two looks at audit events that wait, where requests are paid."""
+
 _OTHERS_S = LOG_RETENTION_MS / 1000
 """How long objects stay where other processes copy tables: this one does not know how new these are."""
 
@@ -80,7 +83,8 @@ class Spills:
     def __init__(self, source: Store, target: Store, clock: Clock, standing: Standing, work: Work) -> None:
         self._source, self._target, self._clock = source, target, clock
         self._standing, self._work = standing, work
-        self._is_looking = False
+        self._is_looking, self._due_s = False, -math.inf
+        self._pause_s = _PAID_SPILLS_S if requests_are_paid(source.url) else 0.0
         self._here: set[str] | None = None
         self._gone: dict[str, float] = {}
         self.level_s = -math.inf
@@ -91,8 +95,9 @@ class Spills:
         """Begin to look for new ones, and for those that are gone. The tables that this process copies are as
         of `as_of_s`.
         """
-        if self._is_looking:
+        if self._is_looking or self._clock.monotonic() < self._due_s:
             return
+        self._due_s = self._clock.monotonic() + self._pause_s
         others = any(copy.is_others and not copy.is_gone for copy in self._standing.tables.values())
         most_s = as_of_s if not others else min(as_of_s, self._clock.monotonic() - _OTHERS_S)
         left = [path for path, gone_s in self._gone.items() if gone_s <= most_s]

@@ -43,6 +43,9 @@ commits: the original keeps them for an hour.
 _TIDY_COMMITS = 50
 """So many commits after it was looked for last, the original's newest checkpoint is looked for."""
 
+_PAID_CLEAN_S = 10.0
+"""The least time between two tables whose files are compared, where requests are paid: each takes five."""
+
 _CLEAN_S = REPLACED_FILE_RETENTION_MS / 1000
 """How often the files of a table are compared that has removed some."""
 
@@ -92,6 +95,7 @@ class Replicator:
         self._schemas = SchemaFiles(self._carrier, clock, self.standing, self._work)
         self._spills = Spills(source, target, clock, self.standing, self._work)
         self._is_ending = False
+        self._clean_due_s = -math.inf
         self._left = set[str]()
         """The directories of topics that could not be removed."""
         self._ended: BaseException | None = None
@@ -116,9 +120,11 @@ class Replicator:
             raise
         self._lost, self._source_s = "", began_s
 
-    def note_busy(self, tables: Collection[str]) -> None:
-        """Look often at these tables, by directory, and at those over their topics. Of any thread."""
-        self._schedule.note_busy(tables)
+    def note_busy(self, tables: Collection[str], as_of_s: float) -> None:
+        """Look often at these tables, by directory, and at those over their topics: gateways named them at
+        `as_of_s`. Of any thread.
+        """
+        self._schedule.note_busy(tables, as_of_s)
 
     def note_mark(self, mark: StandbyMark) -> None:
         """Note what the mark of the standby says, which another process may have changed. Of any thread."""
@@ -320,8 +326,9 @@ class Replicator:
             and copy.kind is not Kind.FOLD
             and not (copy.waiting or copy.is_tidying or copy.is_others)
         )
-        copy = min(due, key=lambda each: each.cleaned_s, default=None)
+        copy = min(due, key=lambda each: each.cleaned_s, default=None) if now >= self._clean_due_s else None
         if copy is not None and now >= copy.cleaned_s + _CLEAN_S:
+            self._clean_due_s = now + (_PAID_CLEAN_S if self.is_paid else 0.0)
             copy.is_tidying, copy.has_removed, copy.cleaned_s = True, False, now
             self._work.submit(copy, partial(self._carrier.clean, copy), self._cleaned)
 
@@ -365,7 +372,7 @@ class Replicator:
             return
         self._counted_s = now
         own = [copy for copy in self.standing.tables.values() if not copy.is_gone and not copy.is_others]
-        as_of_s = min((copy.level_s for copy in own), default=self._begun_s)
+        as_of_s = min(map(self._schedule.level_s, own), default=self._begun_s)
         if self._owns(ROOT):
             self._spills.look(as_of_s)
             as_of_s = min(as_of_s, self._spills.level_s)
