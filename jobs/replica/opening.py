@@ -58,14 +58,19 @@ class Begun:
     tables: list[Opened] = field(default_factory=list)
 
 
+def check_apart(source: Store, target: str) -> None:
+    """Raise InvalidArgument if one of the roots, of which `target` is a path or a URL, lies in the other."""
+    if overlap(source.url, target):
+        raise InvalidArgument("a root cannot follow itself; name another directory or URL")
+
+
 def open_standby(source: Store, target: Store, clock: Clock, with_credentials: bool) -> Begun:
     """Look where `target` is, and mark it as a standby of `source` if it is empty.
 
     Raises InvalidArgument, Conflict for a root that is no standby of this one, Diverged, Damaged,
     StoreUnavailable.
     """
-    if overlap(source.url, target.url):
-        raise InvalidArgument("a root cannot follow itself; name another directory or URL")
+    check_apart(source, target.url)
     original = Table(source, METADATA_DIRECTORY, clock).snapshot
     check_format(original)
     check_finished(source)

@@ -11,7 +11,6 @@ An object at the top of the copy marks it as unfinished until the end, and no ga
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import msgspec
 
@@ -123,7 +122,7 @@ def open_target(source: Store, url: str, options: Mapping[str, str], clock: Cloc
     gateway begins a root in the directory of a copy that was killed. Raises InvalidArgument,
     StoreUnavailable.
     """
-    _check_apart(source, url if "://" in url else Path(url).absolute().as_uri())
+    _check_apart(source, url)
     return open_store(url, options, clock=clock, first=(UNFINISHED_COPY, source.url.encode()))
 
 

@@ -229,7 +229,7 @@ def ensure(store: Store, path: str, data: Data) -> bool:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two roots, by the URLs of their stores, are the same or one lies inside the other."""
+    """Whether two roots, by their paths or URLs, are the same or one lies inside the other."""
     first, second = f"{_real(one)}/", f"{_real(other)}/"
     return first.startswith(second) or second.startswith(first)
 
@@ -246,7 +246,7 @@ def requests_are_paid(url: str) -> bool:
 
 
 def _real(url: str) -> str:
-    parts = urlsplit(url)
+    parts = urlsplit(url if "://" in url else Path(url).absolute().as_uri())
     if parts.scheme == "file":
         return os.path.realpath(unquote(parts.path)).rstrip("/")
     return one_spelling(url).rstrip("/")

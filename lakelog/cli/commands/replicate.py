@@ -38,6 +38,7 @@ def replicate(  # noqa: PLR0913, PLR0917 -- each is an option
     from ingest.opening import cluster_of
     from ingest.settings import load_settings
     from jobs.replica.limited import LimitedStore, Rate
+    from jobs.replica.opening import check_apart
     from jobs.replica.replication import Replication
     from jobs.replica.replicator import Figures
     from lakelog.cli.beside import stopping_event
@@ -49,6 +50,7 @@ def replicate(  # noqa: PLR0913, PLR0917 -- each is an option
     log_to_stderr(settings.log_level, settings.log_format)
     source = cluster_of(settings, clock).store
     options = standby_options(settings, store_option)
+    check_apart(source, target)  # before a directory is made in the source
     standby = open_store(target, options, create=not must_exist, clock=clock)
     if must_exist and read_mark(standby) is None:
         raise InvalidArgument(
