@@ -226,6 +226,11 @@ def identity_of(directory: str | int) -> Identity:
     return found.st_dev, found.st_ino
 
 
+def file_system_id(directory: str) -> int:
+    """What tells the file system of a directory from others, also on the same device."""
+    return os.statvfs(directory).f_fsid
+
+
 def modified_ms(found: os.stat_result) -> int:
     return found.st_mtime_ns // 1_000_000
 

@@ -31,6 +31,7 @@ from log_tables.store.file import (
     Identity,
     NewFile,
     exists,
+    file_system_id,
     identity_of,
     is_directory,
     link,
@@ -95,7 +96,7 @@ class LocalStore:
         self._at_once = at_once or CallWorker().both
         self._durable: dict[str, Identity] = {}
         try:
-            self._identity = identity_of(self._root)
+            self._identity, self._file_system = identity_of(self._root), file_system_id(self._root)
         except OSError as error:
             raise unusable("the root cannot be opened", error, "name another", InvalidArgument) from None
         self._anchor: str | None = None
@@ -351,17 +352,18 @@ class LocalStore:
 
         A lost mount leaves an empty directory, in which a log would begin again. If the root was restored
         from a backup while it was open, our next version would follow no other. A network mount that expired
-        and came back has another device, and the same root with the same anchor.
+        and came back has another device, and the same root with the same anchor. A disk that was changed for
+        another one may have the same device and inode, and has another file system.
         """
-        now = identity_of(self._root)
-        if now == self._identity:
+        now, file_system = identity_of(self._root), file_system_id(self._root)
+        if (now, file_system) == (self._identity, self._file_system):
             if self._anchor is None:
                 self._anchor = self._anchor_now()
             return
         same_inode = now[1] == self._identity[1]
         if not same_inode or self._anchor is None or self._anchor != self._anchor_now():
             raise OSError(errno.ESTALE, "the root is not the directory that was opened")
-        self._identity = now
+        self._identity, self._file_system = now, file_system
 
     def _anchor_now(self) -> str | None:
         with suppress(ObjectMissing, StoreUnavailable):
