@@ -203,7 +203,7 @@ def _step(before: TopicRecord, topic: TopicRecord) -> Iterator[str]:
     if topic.incarnation != before.incarnation:
         if topic.incarnation < before.incarnation or before.live:
             yield f"begins incarnation {topic.incarnation} of topic {name}, whose {before.incarnation} lives"
-        if topic.topic_id == before.topic_id and topic.revived <= before.revived:
+        if topic.topic_id == before.topic_id and topic.incarnation not in topic.homes:  # it is not back
             yield f"gives incarnation {topic.incarnation} of topic {name} the id of the one before"
         return
     if topic.topic_id != before.topic_id:

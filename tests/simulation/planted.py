@@ -167,8 +167,8 @@ FAULTS: tuple[Planted, ...] = (
         "            if certain:\n                raise\n",
         "            raise\n",
         "a write that failed is there",
-        472,
-        6_120,
+        94,
+        4_085,
         "store",
     ),
     Planted(
@@ -194,8 +194,8 @@ FAULTS: tuple[Planted, ...] = (
         '            raise StoreUnavailable("the store does not answer")\n'
         "        if clock.monotonic() >= deadline:\n            raise OutcomeUnknown(\n",
         "a write that failed is there",
-        14,
-        5_174,
+        93,
+        6_111,
         "bucket",
     ),
     Planted(
@@ -275,8 +275,8 @@ FAULTS: tuple[Planted, ...] = (
         "        await shard.wait_durable(group_id)\n"
         '        self._on_event("committed")',
         "a value is there more than once",
-        7,
-        6_180,
+        72,
+        3_344,
         "store",
     ),
     Planted(
@@ -284,7 +284,8 @@ FAULTS: tuple[Planted, ...] = (
         "coordinator.groups.transactions.transaction_coordinator",
         "TransactionCoordinator._delete_applied",
         "            await shard.wait_durable(group_id)\n"
-        "            await asyncio.sleep(keep_s)\n"
+        "            await asyncio."
+        "sleep(keep_s)\n"
         "            shard.check_leading()\n"
         "            await self",
         "            await self",

@@ -112,7 +112,8 @@ def test_each_change_is_an_event_of_the_account_without_secrets(
 
 def test_without_an_audit_log_nothing_is_added(tmp_path: Path, run: Run) -> None:
     done = run("security", "init", "--data", str(tmp_path))
-    assert (done.exit_code, done.stderr) == (0, "")
+    (line,) = done.stderr.splitlines()
+    assert (done.exit_code, "made a new one" in line) == (0, True)
     assert audit_rows(tmp_path) == []
 
 

@@ -128,7 +128,10 @@ def test_verify_shows_the_first_difference_and_the_sql(
     wrong(run("verify", "shops"), USAGE, "there is no mirror 'shops'")
 
 
-def test_what_a_mirror_cannot_be_is_refused(sourced: tuple[str, ...], run: Run, tmp_path: Path) -> None:
+def test_what_a_mirror_cannot_be_is_refused(
+    sourced: tuple[str, ...], run: Run, store_root: Path, tmp_path: Path
+) -> None:
+    Cluster.open(open_store(store_root))
     wrong(run("create", "a/b", *sourced, "--topic", "orders"), USAGE, "'a/b' is not allowed")
     wrong(run("create", "shop", *sourced, "--topic", "^("), USAGE, "'^(' is not a pattern")
     wrong(run("create", "shop", *sourced, "--topic", "o", "--on-gap", "skip"), USAGE, "use stop or record")

@@ -7,6 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakelog.cli import app
+from log_tables.cluster.cluster import Cluster
+from log_tables.store.store import open_store
 from tests.kit.cli import FAILED, USAGE, Run, lines, printed, wrong
 from tests.kit.kafka import kafka_gateway
 from tests.kit.kafka_broker import Broker
@@ -30,6 +32,7 @@ def run(store_root: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_groups_move_and_then_their_topic(kafka: Broker, run: Run, store_root: Path, tmp_path: Path) -> None:
+    Cluster.open(open_store(store_root))
     kafka.create_topic(TOPIC)
     produce(kafka, TOPIC, 10)
     commit(kafka, TOPIC, {0: 4}, GROUP, "other")
