@@ -221,6 +221,10 @@ class Disk:
     def stat(self, path: str | int) -> SimpleNamespace:
         return self.fstat(path) if isinstance(path, int) else _stat(self._find(path))
 
+    def statvfs(self, path: str) -> SimpleNamespace:
+        self._find(path)
+        return SimpleNamespace(f_fsid=1)
+
     def link(self, source: str, target: str) -> None:
         self._begin("link", target)
         node = self._find(source)
@@ -338,7 +342,18 @@ class _System(ModuleType):
 
     def __init__(self, disk: Disk) -> None:
         super().__init__("os")
-        for name in ("open", "close", "write", "pread", "fsync", "fstat", "stat", "link", "replace"):
+        for name in (
+            "open",
+            "close",
+            "write",
+            "pread",
+            "fsync",
+            "fstat",
+            "stat",
+            "statvfs",
+            "link",
+            "replace",
+        ):
             setattr(self, name, getattr(disk, name))
         for name in ("unlink", "mkdir", "rmdir", "scandir", "walk"):
             setattr(self, name, getattr(disk, name))

@@ -181,8 +181,8 @@ FAULTS: tuple[Planted, ...] = (
         "        except (OutcomeUnknown, StoreUnavailable):\n"
         "            certain = False\n",
         "is next; send the batches in order",
-        6,
-        2_510,
+        23,
+        2_452,
         "bucket",
     ),
     Planted(
