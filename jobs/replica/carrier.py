@@ -58,12 +58,14 @@ class Carrier:
         self._large = threading.Semaphore(_LARGE_AT_ONCE)
         self._schemas, self._staged = set[str](), set[str]()
         self.witness = ""
-        """An object of the original that is there as long as its root is."""
+        """An object of the original that is there as long as its root is; empty until one is known."""
 
     def check_source(self) -> None:
         """Raise StoreUnavailable if the root of the original is not there: a mount that is lost looks like a
         table without news.
         """
+        if not self.witness:
+            return  # a large root is being opened still, which says what it does not find
         try:
             self.source.head(self.witness)
         except ObjectMissing:

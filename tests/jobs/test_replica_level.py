@@ -6,10 +6,12 @@ import pytest
 
 from jobs.replica.causes import Metadata, fold_causes
 from jobs.replica.level import Level
+from jobs.replica.replicator import Replicator
 from jobs.replica.schedule import Schedule
 from jobs.replica.table_log import Diverged
 from jobs.replica.tables import Kind, Standing, TableCopy
 from log_tables.clock import ManualClock
+from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.standby import StandbyMark, put_mark, read_mark
 from log_tables.errors import OutcomeUnknown
 from log_tables.layout import METADATA_DIRECTORY, STANDBY, TXN_DELETED
@@ -97,3 +99,10 @@ def test_a_bucket_s_table_that_no_gateway_names_is_level_as_of_what_they_said() 
     assert level_s([]) == [10.0, 10.0]
     log = TableCopy(METADATA_DIRECTORY, Kind.METADATA, level_s=10.0)
     assert paid.level_s(log) == unpaid.level_s(log) == 10.0
+
+
+def test_a_root_that_is_still_being_opened_is_not_taken_for_lost() -> None:
+    """A report is due after three seconds, and a root with many tables takes longer to open."""
+    source = open_store("memory://opened-slowly")
+    Cluster.open(source, ManualClock())
+    Replicator(source, open_store("memory://its-standby"), ManualClock()).check_source()
