@@ -15,7 +15,7 @@ QUIET_S = 1.0
 """The pauses between two looks at a table: after news, also where requests are paid, how they grow without
 news, and the longest."""
 
-_QUIET_LOOKS_S, _QUIET_PAID_LOOKS_S = 2000, 4
+_QUIET_LOOKS_S, _QUIET_PAID_LOOKS_S = 400, 4
 """The most looks a second at tables that are quiet, where requests cost nothing and where they do."""
 
 _ALWAYS_BUSY = (Kind.METADATA, Kind.CREDENTIALS)

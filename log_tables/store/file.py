@@ -227,7 +227,7 @@ def identity_of(directory: str | int) -> Identity:
 
 
 def file_system_id(directory: str) -> int:
-    """What tells the file system of a directory from others, also on the same device."""
+    """The id of the file system of a directory, which differs from that of another one on the same device."""
     return os.statvfs(directory).f_fsid
 
 
