@@ -52,8 +52,7 @@ class Replication:
         while not ended.wait(_LOOK_S):
             try:
                 if self._replicator.is_paid:
-                    as_of_s = self._clock.monotonic()
-                    self._replicator.note_busy(busy.look(), as_of_s)
+                    self._replicator.note_busy(busy.look())
                 if self._clock.monotonic() < reported_s + REPORT_S:
                     continue
                 reported_s = self._clock.monotonic()

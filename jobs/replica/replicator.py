@@ -120,11 +120,9 @@ class Replicator:
             raise
         self._lost, self._source_s = "", began_s
 
-    def note_busy(self, tables: Collection[str], as_of_s: float) -> None:
-        """Look often at these tables, by directory, and at those over their topics: gateways named them at
-        `as_of_s`. Of any thread.
-        """
-        self._schedule.note_busy(tables, as_of_s)
+    def note_busy(self, tables: Collection[str]) -> None:
+        """Look often at these tables, by directory, and at those over their topics. Of any thread."""
+        self._schedule.note_busy(tables)
 
     def note_mark(self, mark: StandbyMark) -> None:
         """Note what the mark of the standby says, which another process may have changed. Of any thread."""
@@ -372,7 +370,7 @@ class Replicator:
             return
         self._counted_s = now
         own = [copy for copy in self.standing.tables.values() if not copy.is_gone and not copy.is_others]
-        as_of_s = min(map(self._schedule.level_s, own), default=self._begun_s)
+        as_of_s = min((copy.level_s for copy in own), default=self._begun_s)
         if self._owns(ROOT):
             self._spills.look(as_of_s)
             as_of_s = min(as_of_s, self._spills.level_s)

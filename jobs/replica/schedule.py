@@ -1,7 +1,6 @@
 """When which table is looked at: soon after news, and less and less often while there is none."""
 
 import heapq
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from itertools import count
@@ -21,9 +20,6 @@ _QUIET_LOOKS_S, _QUIET_PAID_LOOKS_S = 400, 4
 _ALWAYS_BUSY = (Kind.METADATA, Kind.CREDENTIALS)
 """Tables that gateways do not name."""
 
-_NOTED_LATE_S = 5.0
-"""So long after a commit its gateway has named the table."""
-
 _SPREAD = (5**0.5 - 1) / 2
 """Its multiples, less what is whole, are spread evenly between 0 and 1, however many there are."""
 
@@ -39,7 +35,6 @@ class Schedule:
         self._pause_s = _PAID_PAUSE_S if is_paid else PAUSE_S
         self._busy: Collection[str] = ()
         self._newly_busy = deque[str]()
-        self._noted_s = -math.inf
 
     def plan(self, copy: TableCopy, pause_s: float) -> None:
         """Look at a table after a pause, and not before."""
@@ -86,22 +81,11 @@ class Schedule:
         """The time until the next look, at most `most_s`."""
         return min(self._due[0][0] - self._clock.monotonic(), most_s) if self._due else most_s
 
-    def note_busy(self, tables: Collection[str], as_of_s: float) -> None:
-        """Look often at these tables, by directory, and at those over their topics: gateways named them at
-        `as_of_s`. Of any thread.
-        """
-        before, self._noted_s = self._busy, as_of_s
+    def note_busy(self, tables: Collection[str]) -> None:
+        """Look often at these tables, by directory, and at those over their topics. Of any thread."""
+        before = self._busy
         self._busy = {*tables, *(directory.rsplit("/", 1)[0] for directory in tables)}
         self._newly_busy.extend(self._busy - {*before})
-
-    def level_s(self, copy: TableCopy) -> float:
-        """The time as of which the standby has all of a table. A bucket's that no gateway names as busy has
-        had no commit of theirs since it was looked at.
-        """
-        is_sure = copy.waiting or copy.failure or copy.kind in _ALWAYS_BUSY or copy.directory in self._busy
-        if is_sure or not self.is_paid or copy.level_s == -math.inf:
-            return copy.level_s
-        return max(copy.level_s, self._noted_s - _NOTED_LATE_S)
 
     def _quiet_s(self, copy: TableCopy) -> float:
         """The longest pause between two looks at a table."""

@@ -1,20 +1,17 @@
-"""The mark of a standby says that it is of one moment only while it is; and its lag, what is not there."""
-
-import math
+"""The mark of a standby says that it is of one moment only while it is."""
 
 import pytest
 
 from jobs.replica.causes import Metadata, fold_causes
 from jobs.replica.level import Level
 from jobs.replica.replicator import Replicator
-from jobs.replica.schedule import Schedule
 from jobs.replica.table_log import Diverged
 from jobs.replica.tables import Kind, Standing, TableCopy
 from log_tables.clock import ManualClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.standby import StandbyMark, put_mark, read_mark
 from log_tables.errors import OutcomeUnknown
-from log_tables.layout import METADATA_DIRECTORY, STANDBY, TXN_DELETED
+from log_tables.layout import STANDBY, TXN_DELETED
 from log_tables.store.store import Store, open_store
 from log_tables.table.commit import Txn
 from log_tables.testing import Fault, FaultyStore, answer_lost
@@ -78,27 +75,6 @@ def test_a_table_that_comes_is_wanted_at_once() -> None:
     assert wanted == [copy]
     assert standing.added(copy.directory, copy.kind) is copy
     assert len(wanted) == 1
-
-
-def test_a_bucket_s_table_that_no_gateway_names_is_level_as_of_what_they_said() -> None:
-    schedules = [Schedule(Standing(), ManualClock(), is_paid) for is_paid in (True, False)]
-    copy = TableCopy("topics/t/partition=0", Kind.PARTITION)
-    paid, unpaid = schedules
-
-    def level_s(busy: list[str]) -> list[float]:
-        for each in schedules:
-            each.note_busy(busy, as_of_s=100.0)
-        return [each.level_s(copy) for each in schedules]
-
-    assert level_s([]) == [-math.inf] * 2  # it was not looked at
-    copy.level_s = 10.0
-    assert level_s([copy.directory]) == [10.0, 10.0]
-    said, looked = level_s([])
-    assert (10.0 < said < 100.0, looked) == (True, 10.0)
-    copy.failure = "no route"
-    assert level_s([]) == [10.0, 10.0]
-    log = TableCopy(METADATA_DIRECTORY, Kind.METADATA, level_s=10.0)
-    assert paid.level_s(log) == unpaid.level_s(log) == 10.0
 
 
 def test_a_root_that_is_still_being_opened_is_not_taken_for_lost() -> None:
