@@ -47,7 +47,7 @@ PROBLEMS_SHOWN = 5
 def check_location(cluster: Cluster, wait_s: float) -> None:
     """Check a root that was copied or moved since it was last known to be whole, and remember where it is.
 
-    A root that is where it was costs three small reads. A root that a gateway serves is no copy, wherever it
+    A root that is where it was costs four small reads. A root that a gateway serves is no copy, wherever it
     seems to be: gateways on its list have `wait_s` seconds to show that they live. Raises CorruptLog for a
     copy that is not finished or not whole, or that the original may contradict; StoreUnavailable. The tables
     over topics are made to agree with their partitions, and transactional ids are fenced.

@@ -271,12 +271,12 @@ class LocalStore:
         """Have `size_bytes` in reserve, unless making what is missing would leave less than `free_bytes`;
         returns whether they are there. Raises StoreFull, StoreUnavailable.
         """
-        with refusing(RESERVE):
+        with refusing(RESERVE), opened(self._root) as root:  # before the look: it has many files to make
             self._check_root()
             missing = self._reserve.missing_bytes(size_bytes)
             if missing and disk_usage(self._root).free < missing + free_bytes:
                 return False
-            self._reserve.make(size_bytes)
+            self._reserve.make(size_bytes, root)
         return True
 
     def make_durable(self, directory: str) -> None:

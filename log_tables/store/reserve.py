@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 
 from log_tables.clock import Clock
-from log_tables.store.file import opened, sync, unlink
+from log_tables.store.file import opened, sync
 from log_tables.store.objects import TEMPORARY_PREFIX
 
 RESERVE = f"{TEMPORARY_PREFIX}reserve"
@@ -32,73 +32,101 @@ class Reserve:
     def missing_bytes(self, size_bytes: int) -> int:
         """How much room it takes to have `size_bytes` in reserve. Raises OSError."""
         each = _each(size_bytes)
-        return sum(each for name in _names() if self._size(name) < each) if size_bytes else 0
+        if not size_bytes:
+            return 0
+        try:
+            with opened(self._directory) as place:
+                return sum(each for name in _names() if _size(place, name) < each)
+        except FileNotFoundError:
+            return PIECES * each
 
-    def make(self, size_bytes: int) -> None:
+    def make(self, size_bytes: int, root: int) -> None:
         """Have `size_bytes` in reserve, durable on return; what is missing is made, and what is more goes.
-        Raises OSError.
+
+        `root` is the open directory: whatever has its path by now is left alone. Raises OSError.
         """
-        self._shrink(_each(size_bytes) if size_bytes else 0)
-        if not self.missing_bytes(size_bytes):
+        if size_bytes:
+            with suppress(FileExistsError):
+                os.mkdir(RESERVE, 0o700, dir_fd=root)
+        try:
+            place = os.open(RESERVE, os.O_RDONLY, dir_fd=root)
+        except FileNotFoundError:
+            if size_bytes:
+                raise
             return
-        each = _each(size_bytes)
-        with suppress(FileExistsError):
-            os.mkdir(self._directory, 0o700)
-        for name in _names():
-            if self._size(name) < each:
-                self._make(name, each)
-        with opened(self._directory) as names:
-            sync(names)
+        try:
+            self._make(size_bytes, place)
+        finally:
+            os.close(place)
 
     def give_up(self, size_bytes: int, share: float) -> bool:
         """Remove what makes room for `size_bytes`, as long as more than 1 - `share` of a whole reserve is
         left; returns whether it removed any.
         """
         kept = round(PIECES * (1 - share))
-        there = self._there()
         removed = 0
-        for name in there[: max(0, len(there) - kept)]:
-            file = os.path.join(self._directory, name)
-            size = self._size(name)
-            unlink(file)
-            removed += size
-            if removed >= size_bytes:
-                break
+        with suppress(OSError), opened(self._directory) as place:
+            there = _there(place)
+            for name in there[: max(0, len(there) - kept)]:
+                size = _size(place, name)
+                _remove(place, name)
+                removed += size
+                if removed >= size_bytes:
+                    break
         return removed > 0
 
-    def _shrink(self, each: int) -> None:
-        for name in self._there():
-            if self._size(name) > each:
-                path = os.path.join(self._directory, name)
-                with suppress(FileNotFoundError):  # another process gave it up
-                    os.truncate(path, each) if each else unlink(path)
+    def _make(self, size_bytes: int, place: int) -> None:
+        each = _each(size_bytes) if size_bytes else 0
+        for name in _there(place):
+            if _size(place, name) > each:
+                _shrink(place, name, each)
+        missing = [name for name in _names() if _size(place, name) < each]
+        for name in missing:
+            self._fill(place, name, each)
+        if missing:
+            sync(place)
 
-    def _there(self) -> list[str]:
-        try:
-            return sorted(name for name in os.listdir(self._directory) if name.startswith(TEMPORARY_PREFIX))
-        except OSError:
-            return []
-
-    def _size(self, name: str) -> int:
-        try:
-            return os.stat(os.path.join(self._directory, name)).st_size
-        except FileNotFoundError:
-            return 0
-
-    def _make(self, name: str, size_bytes: int) -> None:
+    def _fill(self, place: int, name: str, size_bytes: int) -> None:
         """Make one file; another process may do so at the same time, or remove it."""
-        path = os.path.join(self._directory, name)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        file = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=place)
         try:
             left = memoryview(bytes.fromhex(self._clock.random_hex(2 * size_bytes)))
             while left:
                 left = left[os.write(file, left) :]
             sync(file)
         except OSError:
-            unlink(path)
+            _remove(place, name)
             raise
         finally:
             os.close(file)
+
+
+def _there(place: int) -> list[str]:
+    return sorted(name for name in os.listdir(place) if name.startswith(TEMPORARY_PREFIX))
+
+
+def _size(place: int, name: str) -> int:
+    try:
+        return os.stat(name, dir_fd=place).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _shrink(place: int, name: str, size_bytes: int) -> None:
+    if not size_bytes:
+        _remove(place, name)
+        return
+    with suppress(FileNotFoundError):  # another process gave it up
+        file = os.open(name, os.O_WRONLY, dir_fd=place)
+        try:
+            os.ftruncate(file, size_bytes)
+        finally:
+            os.close(file)
+
+
+def _remove(place: int, name: str) -> None:
+    with suppress(OSError):  # it is gone, or it is removed another time
+        os.unlink(name, dir_fd=place)
 
 
 def _each(size_bytes: int) -> int:

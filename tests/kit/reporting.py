@@ -29,7 +29,7 @@ class Reporting:
             MirrorReport(
                 self._process,
                 self._number,
-                "machine",
+                "machine" * self._number,  # of another length: a store may have one time for both
                 100 + self._number,
                 dict(topics),
                 trouble,

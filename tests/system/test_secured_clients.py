@@ -268,6 +268,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     ):
         wait_until(lambda: client.topics() == [], "the gateway knows the keys")
         client.create_topic(NAME)
+        with Producer(gateway.url, credential=Credential.api_key(admin)) as producer:
+            producer.send(NAME, b"v", partition=0).result(WAIT_S)
         yield World(root, gateway, client, keys)
 
 

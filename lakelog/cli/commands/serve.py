@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -86,7 +86,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
     ] = [],  # noqa: B006 -- typer copies it
 ) -> None:
     """Run a gateway until SIGTERM or Ctrl-C. docs/operating.md of the sources lists every setting."""
-    with _ended_in_order():
+    with _ended_in_order() as asked:
         from ingest.settings import load_settings
 
         named = {
@@ -102,10 +102,17 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
         if kafka_port is not None:
             at = f"[{settings.host}]" if ":" in settings.host else settings.host
             settings = settings.model_copy(update={"kafka_listener": f"{at}:{kafka_port}"})
-        _serve(settings, workers, maintain, mirror, replicate)
+        _serve(settings, workers, maintain, mirror, replicate, asked)
 
 
-def _serve(settings: "Settings", workers: int, maintain: bool, mirror: bool, standby: str | None) -> None:
+def _serve(
+    settings: "Settings",
+    workers: int,
+    maintain: bool,
+    mirror: bool,
+    standby: str | None,
+    asked: Callable[[], bool],
+) -> None:
     # Arrow's own pool keeps what it freed, a heap for each commit thread; malloc gives it back (measured
     # while 10 million records passed: 360 MB resident against 470 MB). It is chosen when Arrow is loaded.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -113,7 +120,7 @@ def _serve(settings: "Settings", workers: int, maintain: bool, mirror: bool, sta
 
     log_to_stderr(settings.log_level, settings.log_format)
     try:
-        _run(settings, workers, maintain, mirror, standby)
+        _run(settings, workers, maintain, mirror, standby, asked)
     except (LakelogError, OSError) as error:
         if settings.log_format != "json":
             raise
@@ -121,7 +128,14 @@ def _serve(settings: "Settings", workers: int, maintain: bool, mirror: bool, sta
         raise typer.Exit(exit_code(error)) from None
 
 
-def _run(settings: "Settings", workers: int, maintain: bool, mirror: bool, standby: str | None) -> None:
+def _run(
+    settings: "Settings",
+    workers: int,
+    maintain: bool,
+    mirror: bool,
+    standby: str | None,
+    asked: Callable[[], bool],
+) -> None:
     # Imported here, so that the other commands do not wait for the whole gateway.
     from api.process.server import check_exposure, run
     from api.process.workers import run_workers
@@ -142,9 +156,9 @@ def _run(settings: "Settings", workers: int, maintain: bool, mirror: bool, stand
             stack.enter_context(replication(settings, standby))
         try:
             if workers == 1:
-                run(settings)
+                run(settings, asked=asked)
             else:
-                run_workers(settings, workers)
+                run_workers(settings, workers, asked)
         except OSError as error:
             raise _told(error, settings) from None
 
@@ -173,15 +187,20 @@ def _told(error: OSError, settings: "Settings") -> OSError:
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """A signal before the server has its own handlers ends the process: there is nothing else to end yet."""
+def _ended_in_order() -> Iterator[Callable[[], bool]]:
+    """A signal before the server has its own handlers ends the process: there is nothing else to end yet.
 
-    def end(_number: int, _frame: object) -> None:
+    Gives whether one came: Python drops what a handler raises within a callback, as each import has one.
+    """
+    came: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        came.append(number)
         sys.exit(0)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield lambda: bool(came)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

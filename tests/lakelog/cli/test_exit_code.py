@@ -230,6 +230,35 @@ def test_a_signal_before_it_is_ready_ends_serve_in_order(tmp_path: Path) -> None
     assert said == "" or said.startswith("lakelog is ready at")
 
 
+DEAF = """
+import os, signal
+from api.process import server
+from lakelog.cli import app
+
+class Deaf:
+    def __del__(self):  # Python drops what is raised here
+        os.kill(os.getpid(), signal.SIGTERM)
+
+opened = server.open_gateway
+
+def open_gateway(*arguments, **named):
+    Deaf()
+    return opened(*arguments, **named)
+
+server.open_gateway = open_gateway
+app(["serve", "--data", {data!r}, "--port", "0"])
+"""
+
+
+def test_a_signal_that_python_drops_while_serve_begins_ends_it_in_order(tmp_path: Path) -> None:
+    program = DEAF.format(data=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=WAIT_S
+    )
+    assert done.returncode == 0
+    assert "Exception ignored in" in done.stderr
+
+
 FAILING = """
 from api.process.server import run
 from coordinator.brokers.brokers import Brokers

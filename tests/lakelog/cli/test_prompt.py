@@ -11,7 +11,7 @@ from threading import Timer
 import pytest
 
 from lakelog.cli.prompt import FIRST, Shell, candidates, is_whole
-from tests.kit.support import WAIT_S
+from tests.kit.support import WAIT_S, wait_until
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,13 @@ class Terminal:
             shown += os.read(self._fd, 4_096).decode()
         return shown
 
+    def interrupt(self) -> None:
+        """Send it SIGINT while it waits for a line: Python misses one that comes just before it does."""
+        status = Path(f"/proc/{self.process.pid}/status")
+        if status.exists():
+            wait_until(lambda: "\nState:\tS" in status.read_text(), "it waits for a line")
+        self.process.send_signal(SIGINT)
+
     def left(self) -> int:
         """The exit code of the session."""
         self._ending.cancel()
@@ -104,7 +111,7 @@ def test_a_session_answers_completes_and_remembers(root: Path, tmp_path: Path) -
     assert "6  NULL" in terminal.type("from sales wher\t parti\t >= 0;\n")
     assert "No field named nope" in terminal.type("select nope from sales;\n")
     terminal.type("select\n", "... ")
-    terminal.process.send_signal(SIGINT)
+    terminal.interrupt()
     terminal.read_to(FIRST)
     assert "no format 'x'" in terminal.type(".format x\n")
     terminal.type(".format ndjson\n")

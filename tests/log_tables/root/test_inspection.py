@@ -37,7 +37,7 @@ def test_a_root_is_checked_once_wherever_it_is(cluster: Cluster, tmp_path: Path,
     again = reopened(watched, clock)
     opening = len(watched.calls)
     check_location(again, 0)
-    assert [call.operation for call in watched.calls[opening:]] == ["get", "identity"]
+    assert [call.operation for call in watched.calls[opening:]] == ["get", "get", "get", "identity"]
     assert locate(copy_tree(cluster, tmp_path / "copy")) is RootLocation.ELSEWHERE
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from log_tables.clock import ManualClock
 from log_tables.errors import StoreFull
 from log_tables.layout import (
     CONSUMER_OFFSETS,
@@ -17,6 +18,7 @@ from log_tables.layout import (
     topic_directory,
 )
 from log_tables.store.local import LocalStore
+from log_tables.store.reserve import RESERVE
 from log_tables.store.store import Store, open_store
 from tests.kit.small_disk import fill, small_disk
 
@@ -95,6 +97,29 @@ def test_it_is_made_again_only_where_there_is_room_beside_it(disk: Path) -> None
     assert store.reserve(RESERVE_BYTES, 1 << 20)
     fill(disk / "filling")
     store.put(commit_path(METADATA_DIRECTORY, 1), bytes(4_096))
+
+
+class Exchanging(ManualClock):
+    """A clock that exchanges the directory `root` for an empty one while its reserve is made."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self._root, self.old = root, root.with_name("old")
+
+    def random_hex(self, digits: int) -> str:
+        if not self.old.exists():
+            self._root.rename(self.old)
+            self._root.mkdir()
+        return super().random_hex(digits)
+
+
+def test_it_is_made_in_the_directory_that_was_opened(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    clock = Exchanging(root)
+    assert LocalStore(root, clock).reserve(RESERVE_BYTES, 0)
+    assert not [*root.iterdir()]
+    assert sum(file.stat().st_size for file in (clock.old / RESERVE).iterdir()) == RESERVE_BYTES
 
 
 def test_a_smaller_one_gives_the_rest_back(disk: Path) -> None:
