@@ -201,6 +201,10 @@ def _ended_in_order() -> Iterator[Callable[[], bool]]:
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: bool(came)
+    except Exception:
+        if not came:
+            raise
+        sys.exit(0)  # Python wraps what a handler raises, as where a class is made
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
