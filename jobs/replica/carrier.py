@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from jobs.replica.table_log import (
     first_version,
     goes_on,
     put_base,
+    put_of,
     put_read,
     read_base,
     read_file,
@@ -24,9 +26,9 @@ from jobs.replica.table_log import (
 from jobs.replica.tables import Kind, TableCopy, Waiting
 from log_tables.clock import Clock
 from log_tables.errors import LakelogError, ObjectMissing, StoreUnavailable
-from log_tables.layout import SCHEMAS, partition_directory, segment_base_offset
+from log_tables.layout import SCHEMAS, commit_path, partition_directory, segment_base_offset
 from log_tables.limits import REPLACED_FILE_RETENTION_MS
-from log_tables.store.store import Store
+from log_tables.store.store import Put, Store
 from log_tables.table.commit import Add
 from log_tables.topic_table.topic_snapshot import partition_of
 
@@ -34,6 +36,9 @@ _log = logging.getLogger(__name__)
 
 HELD_BYTES = 1024 * 1024
 """A file up to this size is held in memory, and put together with the commit that adds it."""
+
+_TOGETHER, _TOGETHER_BYTES = 128, 8 * 1024 * 1024
+"""The most commits, and bytes of these and their files, that are put together."""
 
 _LARGE_AT_ONCE = 4
 """Larger files that are in memory at once."""
@@ -138,6 +143,24 @@ class Carrier:
     def put_base(self, copy: TableCopy, base: Base) -> None:
         """Let the standby's log of a table begin at `base`. Raises Diverged, and what the stores raise."""
         put_base(self.target, copy.directory, base, self._clock)
+
+    def put_together(self, batch: Sequence[tuple[TableCopy, Sequence[Waiting]]]) -> list[int]:
+        """Put commits of several tables with few waits for the disk; returns how many of each are put. The
+        others, of whatever reason, are to be put by `put`.
+        """
+        puts, size = list[Put](), 0
+        for copy, ready in batch:
+            for waiting in ready:
+                size += waiting.read.size
+                if len(puts) == _TOGETHER or size > _TOGETHER_BYTES or waiting.names_staged():
+                    break
+                puts.append(put_of(copy.directory, waiting.read))
+        there = self.target.put_together(puts) if len(puts) > 1 else ()
+
+        def is_there(copy: TableCopy, waiting: Waiting) -> bool:
+            return commit_path(copy.directory, waiting.read.version) in there
+
+        return [sum(takewhile(bool, (is_there(copy, each) for each in ready))) for copy, ready in batch]
 
     def put(self, copy: TableCopy, ready: Sequence[Waiting]) -> tuple[int, LakelogError | None]:
         """Put commits in order; returns how many, and the error that kept the next one: StagedGone where one

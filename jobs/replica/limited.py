@@ -1,12 +1,12 @@
 """Stores whose requests and bytes are bounded, so that replication leaves room for others."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 from log_tables.clock import Clock
-from log_tables.store.objects import Data, PutIfAbsent
+from log_tables.store.objects import Data, Put, PutIfAbsent
 from log_tables.store.store import Store
 from log_tables.store.wrapper import StoreWrapper
 
@@ -69,6 +69,12 @@ class LimitedStore(StoreWrapper):
     def put_new(self, path: str, data: Data) -> None:
         self._data.take(memoryview(data).nbytes)
         super().put_new(path, data)
+
+    def put_together(self, puts: Sequence[Put]) -> Collection[str]:
+        data = [each for put in puts for each in (put.data, *(data for _, data in put.new))]
+        self._requests.take(len(data))
+        self._data.take(sum(memoryview(each).nbytes for each in data))
+        return self.inner.put_together(puts)
 
     @contextmanager
     def put_new_before(self, path: str, data: Data) -> Iterator[PutIfAbsent]:

@@ -3,7 +3,7 @@
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,7 @@ from jobs.replica.level import Level
 from jobs.replica.objects import SchemaFiles, Spills
 from jobs.replica.opening import open_standby
 from jobs.replica.resting import waiting
-from jobs.replica.schedule import PAUSE_S, QUIET_S, Schedule
+from jobs.replica.schedule import LOOKS_IN_TURN, PAUSE_S, QUIET_S, Schedule
 from jobs.replica.table_log import Diverged, ReadCommit, is_cut_short
 from jobs.replica.tables import ROOT, Kind, Standing, TableCopy, Waiting
 from jobs.replica.work import Work
@@ -158,6 +158,8 @@ class Replicator:
     # Looking
 
     def _start_looks(self) -> None:
+        looks = list[tuple[TableCopy, Callable[[], list[ReadCommit]]]]()
+        now_s, on_s = self._clock.monotonic(), self._clock.boottime()
         for copy in self._schedule.due(self._work.has_room):
             if not self._owns(copy.part):
                 self._leave_to_others(copy)
@@ -170,10 +172,11 @@ class Replicator:
                 self._schedule.plan(copy, PAUSE_S)
             else:
                 copy.is_looking = True
-                now_s = self._clock.boottime()
-                is_late = copy.seen_version < 0 or now_s > copy.looked_on_s + _LATE_S
-                look = partial(self._carrier.look, copy, copy.seen_version + 1, is_late)
-                self._work.submit(copy, look, partial(self._looked, self._clock.monotonic(), now_s))
+                is_late = copy.seen_version < 0 or on_s > copy.looked_on_s + _LATE_S
+                looks.append((copy, partial(self._carrier.look, copy, copy.seen_version + 1, is_late)))
+        in_turn = 1 if self.is_paid else LOOKS_IN_TURN
+        for begin in range(0, len(looks), in_turn):
+            self._work.submit_all(looks[begin : begin + in_turn], partial(self._looked, now_s, on_s))
 
     def _begin(self, copy: TableCopy) -> None:
         try:
@@ -235,6 +238,7 @@ class Replicator:
     # Putting
 
     def _put_what_may_be_seen(self) -> None:
+        batch = list[tuple[TableCopy, Sequence[Waiting]]]()
         for directory, copy in [*self._waiting.items()]:
             if copy.is_gone or not copy.waiting:
                 del self._waiting[directory]
@@ -243,7 +247,20 @@ class Replicator:
             ready = [*self._ready(copy)]
             if ready:
                 copy.is_putting = True
-                self._work.submit(copy, partial(self._carrier.put, copy, ready), self._put)
+                batch.append((copy, ready))
+        if batch:
+            put = partial(self._carrier.put_together, batch)
+            self._work.submit(batch[0][0], put, partial(self._put_together, batch))
+
+    def _put_together(
+        self, batch: Sequence[tuple[TableCopy, Sequence[Waiting]]], _: TableCopy, numbers: Sequence[int]
+    ) -> None:
+        for (copy, ready), number in zip(batch, numbers, strict=True):
+            if number:
+                self._put(copy, (number, None))
+            if number < len(ready):
+                copy.is_putting = True
+                self._work.submit(copy, partial(self._carrier.put, copy, ready[number:]), self._put)
 
     def _ready(self, copy: TableCopy) -> Iterator[Waiting]:
         """The next commits of a table that may be seen now."""

@@ -4,6 +4,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from itertools import count
+from math import ceil
 
 from jobs.replica.tables import Kind, Standing, TableCopy
 from log_tables.clock import Clock
@@ -13,6 +14,12 @@ _PAUSE_GROWS = 1.5
 QUIET_S = 1.0
 """The pauses between two looks at a table: after news, also where requests are paid, how they grow without
 news, and the longest."""
+
+_TICK_S = 0.05
+"""Where requests cost nothing, looks begin at multiples of it, so that a thread does many in turn."""
+
+LOOKS_IN_TURN = 8
+"""The most looks that a thread does in turn: a large file that one brings over holds up the others."""
 
 _QUIET_LOOKS_S, _QUIET_PAID_LOOKS_S = 400, 4
 """The most looks a second at tables that are quiet, where requests cost nothing and where they do."""
@@ -38,7 +45,8 @@ class Schedule:
 
     def plan(self, copy: TableCopy, pause_s: float) -> None:
         """Look at a table after a pause, and not before."""
-        copy.due_s = self._clock.monotonic() + pause_s
+        due_s = self._clock.monotonic() + pause_s
+        copy.due_s = due_s if self.is_paid or not pause_s else ceil(due_s / _TICK_S) * _TICK_S
         heapq.heappush(self._due, (copy.due_s, next(self._order), copy))
 
     def want(self, copy: TableCopy) -> None:

@@ -17,7 +17,7 @@ from log_tables.layout import (
     log_directory,
 )
 from log_tables.segments import segment as segments
-from log_tables.store.store import Store
+from log_tables.store.store import Put, Store
 from log_tables.table.checkpoint import LastCheckpoint
 from log_tables.table.checkpoint import decode as decode_checkpoint
 from log_tables.table.commit import Add, Commit, Txn, decode, put_commit, read_data
@@ -186,6 +186,12 @@ def put_read(target: Store, directory: str, read: ReadCommit, clock: Clock) -> N
         target.put(path, data)
         found = put_commit(target, directory, read.version, read.commit, clock, data=read.data)
     _check_same(directory, read.version, found, read.commit)
+
+
+def put_of(directory: str, read: ReadCommit) -> Put:
+    """A commit with the files that it holds, to be put with others."""
+    files = [(f"{directory}/{path}", data) for path, data in read.files.items()]
+    return Put(commit_path(directory, read.version), read.data, files)
 
 
 def put_same(target: Store, directory: str, version: int, commit: Commit, data: bytes, clock: Clock) -> None:

@@ -59,6 +59,10 @@ class Waiting:
     """Whether it may come without its staged files: the standby says that it is not of one moment."""
     as_of_s: float = -math.inf
 
+    def names_staged(self) -> bool:
+        """Whether it comes with staged files."""
+        return self.facts is not None and any(True for _ in self.facts.staged())
+
 
 @dataclass(slots=True)
 class TableCopy:

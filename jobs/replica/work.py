@@ -1,7 +1,7 @@
 """Tasks that threads do, and their results, which one thread takes in the order in which they end."""
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ class Work:
 
     def __init__(self, failed: Callable[[TableCopy, BaseException], None]) -> None:
         self._failed = failed
-        self._done = queue.SimpleQueue[_Done]()
+        self._done = queue.SimpleQueue[list[_Done]]()
         self._running = 0
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="replicate")
 
@@ -44,17 +44,18 @@ class Work:
         act: Callable[[TableCopy, _Made], object] = lambda _copy, _made: None,
     ) -> None:
         """Let a thread do `task` for a table; `act` takes what it made, in the thread of `take_some`."""
+        self.submit_all([(copy, task)], act)
 
-        def work() -> None:
-            done = _Done(copy, act)
-            try:
-                done.made = task()
-            except BaseException as error:  # noqa: BLE001 -- the thread that decides looks at it
-                done.error = error
-            self._done.put(done)
-
+    def submit_all(
+        self,
+        tasks: Sequence[tuple[TableCopy, Callable[[], _Made]]],
+        act: Callable[[TableCopy, _Made], object],
+    ) -> None:
+        """Let a thread do the tasks of several tables in turn: a change of threads costs more than many of
+        these. `act` takes what each made, when all have ended.
+        """
         self._running += 1
-        self._pool.submit(work)
+        self._pool.submit(lambda: self._done.put([_done(copy, task, act) for copy, task in tasks]))
 
     def take_some(self, wait_s: float) -> None:
         """Take the results that are there; without any, the first one that comes within `wait_s`."""
@@ -72,8 +73,12 @@ class Work:
             self._take(self._done.get())
         self._pool.shutdown()
 
-    def _take(self, done: _Done) -> None:
+    def _take(self, ended: list[_Done]) -> None:
         self._running -= 1
+        for done in ended:
+            self._tell(done)
+
+    def _tell(self, done: _Done) -> None:
         error = done.error
         if error is None:
             try:
@@ -82,3 +87,12 @@ class Work:
                 error = failure
         if error is not None:
             self._failed(done.copy, error)
+
+
+def _done(copy: TableCopy, task: Callable[[], Any], act: Callable[[TableCopy, Any], object]) -> _Done:
+    done = _Done(copy, act)
+    try:
+        done.made = task()
+    except BaseException as error:  # noqa: BLE001 -- the thread that decides looks at it
+        done.error = error
+    return done

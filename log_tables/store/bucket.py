@@ -7,7 +7,7 @@ needs to know reads back (log_tables/table/commit.py).
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 
@@ -29,6 +29,7 @@ from log_tables.store.objects import (
     TEMPORARY_PREFIX,
     Data,
     ObjectInfo,
+    Put,
     PutIfAbsent,
     check_directory,
     check_path,
@@ -157,6 +158,9 @@ class ObjectStore:
     def put_new_before(self, path: str, data: Data) -> Iterator[PutIfAbsent]:
         self.put_new(path, data)
         yield self.put_if_absent
+
+    def put_together(self, puts: Sequence[Put]) -> Collection[str]:  # noqa: ARG002
+        return ()  # its requests go side by side
 
     def make_durable(self, directory: str) -> None:
         check_directory(directory)  # a visible object is durable

@@ -3,14 +3,18 @@
 An error names an object by its path under the root and never by a path of the machine.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
+import re
 import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
 
 from log_tables.errors import (
     AlreadyExists,
@@ -112,6 +116,51 @@ def sync(descriptor: int) -> None:
         os.fsync(descriptor)
     else:
         fcntl.fcntl(descriptor, full)  # macOS' fsync leaves the data in the drive's cache
+
+
+class Flush(Protocol):
+    """A way to make all of a file system durable at once."""
+
+    def is_cheap(self) -> bool:
+        """Whether it does not wait for much that others have written."""
+        ...
+
+    def __call__(self, descriptor: int) -> None:
+        """Make all durable that was written on the file system of an open file. Raises OSError if some of
+        it, written since the file was opened, is lost.
+        """
+        ...
+
+
+_CHEAP_BYTES = 64 * 1024 * 1024
+_UNWRITTEN = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULTILINE)
+
+
+class SystemFlush:
+    """Linux has syncfs(2) for it, which tells of what is lost since version 5.8."""
+
+    def __init__(self, syncfs: Callable[[int], int]) -> None:
+        self._syncfs = syncfs
+
+    def is_cheap(self) -> bool:
+        try:
+            said = Path("/proc/meminfo").read_bytes()
+        except OSError:
+            return False
+        return sum(1024 * int(size) for size in _UNWRITTEN.findall(said)) < _CHEAP_BYTES
+
+    def __call__(self, descriptor: int) -> None:
+        if self._syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+
+def system_flush() -> Flush | None:
+    """The way that this system has; None without one that tells of what is lost."""
+    version = [int(part) for part in re.findall(r"\d+", os.uname().release)[:2]]
+    if os.uname().sysname != "Linux" or version < [5, 8]:
+        return None
+    return SystemFlush(ctypes.CDLL(None, use_errno=True).syncfs)
 
 
 class NewFile:

@@ -14,8 +14,8 @@ a path of the machine.
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shutil import disk_usage, rmtree
@@ -23,11 +23,12 @@ from tempfile import mkdtemp
 from typing import TypeVar
 
 from log_tables.clock import Clock
-from log_tables.errors import InvalidArgument, ObjectMissing, StoreFull, StoreUnavailable
+from log_tables.errors import InvalidArgument, LakelogError, ObjectMissing, StoreFull, StoreUnavailable
 from log_tables.layout import HOME_ANCHOR, NO_RESERVE, is_secret, reserve_share
 from log_tables.store.file import (
     AtOnce,
     CallWorker,
+    Flush,
     Identity,
     NewFile,
     exists,
@@ -52,6 +53,7 @@ from log_tables.store.objects import (
     TEMPORARY_PREFIX,
     Data,
     ObjectInfo,
+    Put,
     PutIfAbsent,
     check_directory,
     check_path,
@@ -81,11 +83,13 @@ class LocalStore:
         sync: Callable[[int], None] = sync,
         ordered: bool = False,
         at_once: AtOnce | None = None,
+        flush: Flush | None = None,
     ) -> None:
         """The store at `root`, the absolute path of a directory that exists. It ignores its options. Raises
         InvalidArgument, StoreUnavailable.
 
-        `ordered` says that on its file system the name of a new file is durable once its content is.
+        `ordered` says that on its file system the name of a new file is durable once its content is. `flush`
+        is for objects that are put together, if there is a way.
         """
         self.url = root.as_uri()
         self.options: Mapping[str, str] = dict(options or {})
@@ -94,6 +98,7 @@ class LocalStore:
         self._sync = sync
         self._ordered = ordered
         self._at_once = at_once or CallWorker().both
+        self._flush = flush
         self._durable: dict[str, Identity] = {}
         try:
             self._identity, self._file_system = identity_of(self._root), file_system_id(self._root)
@@ -228,6 +233,25 @@ class LocalStore:
                 self._at_once(first.make_durable, temporary.make_durable)
             with unsure(path):
                 self._sync_names(self._give_name(temporary, path))
+
+    def put_together(self, puts: Sequence[Put]) -> Collection[str]:
+        durable: list[str] = []
+        if self._flush is None or not self._flush.is_cheap():
+            return durable
+        with suppress(LakelogError, OSError), ExitStack() as files:  # each by itself says why
+            root = files.enter_context(opened(self._root))  # before all: what is lost since is told
+            contents = []
+            for put in puts:
+                for path, data in put.new:
+                    self._new(path, data).close()
+                contents.append(files.enter_context(self._temporary(put.path, put.data)))
+            self._flush(root)
+            for turn in _in_turns(puts):
+                for number in turn:
+                    self._give_name(contents[number], puts[number].path)
+                self._flush(root)
+                durable += [puts[number].path for number in turn]
+        return durable
 
     def _keeps_order(self, directory: str) -> bool:
         """Whether the name of a new file in `directory` is durable with its content.
@@ -505,3 +529,16 @@ def _order(entry: os.DirEntry[str]) -> str:
 
 def _join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
+
+
+def _in_turns(puts: Sequence[Put]) -> Iterator[Sequence[int]]:
+    """The numbers of the first puts in their directories, then those of the second ones, and so on."""
+    turns: list[list[int]] = []
+    before: dict[str, int] = {}
+    for number, put in enumerate(puts):
+        directory = os.path.dirname(put.path)
+        turn = before[directory] = before.get(directory, -1) + 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(number)
+    yield from turns

@@ -1,7 +1,8 @@
 """Objects of a store, and their paths below its root."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from log_tables.errors import InvalidArgument
 
@@ -10,6 +11,15 @@ Data = bytes | bytearray | memoryview
 
 PutIfAbsent = Callable[[str, Data], None]
 """A put of an object that must be absent (`Store.put_if_absent`)."""
+
+
+class Put(NamedTuple):
+    """An object to be put if absent, and the objects, by path, that it relies on and nobody else knows."""
+
+    path: str
+    data: Data
+    new: Sequence[tuple[str, Data]] = ()
+
 
 TEMPORARY_PREFIX = ".tmp-"
 """The beginning of the store's own names, which no listing shows."""

@@ -5,7 +5,7 @@ Paths are relative to the root, with `/`; errors name them so, and never a path 
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Literal, Protocol
@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 
 from log_tables.clock import Clock, SystemClock
 from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing
-from log_tables.store.file import is_directory, unusable
+from log_tables.store.file import is_directory, system_flush, unusable
 from log_tables.store.local import LocalStore, make_root
-from log_tables.store.objects import Data, ObjectInfo, PutIfAbsent, one_spelling
+from log_tables.store.objects import Data, ObjectInfo, Put, PutIfAbsent, one_spelling
 
 _ORDERED = frozenset({"ext4", "xfs", "btrfs"})
 """Where the fsync of a new file makes its name durable too, which POSIX does not promise."""
@@ -51,7 +51,7 @@ def _type(line: str) -> str:
     return described.split(" ", 1)[0]
 
 
-__all__ = ["Data", "Durability", "ObjectInfo", "PutIfAbsent", "Store", "ensure", "open_store"]
+__all__ = ["Data", "Durability", "ObjectInfo", "Put", "PutIfAbsent", "Store", "ensure", "open_store"]
 
 Durability = Literal["auto", "strict"]
 """How few waits a put may have on a directory: as few as its file system allows, or as POSIX does."""
@@ -127,6 +127,16 @@ class Store(Protocol):
         """
         ...
 
+    def put_together(self, puts: Sequence[Put]) -> Collection[str]:
+        """Put objects with fewer waits than each by itself takes; returns the paths of those of `puts` that
+        are there, durable, with all that they rely on. Of two in one directory the second is seen only once
+        the first is durable.
+
+        The others may be there or not, and so may, in part, what they rely on: to put each by itself tells.
+        None is put where the store has no such way.
+        """
+        ...
+
     def make_durable(self, directory: str) -> None:
         """Make the objects directly in `directory` durable, of all processes, and the deletions there.
 
@@ -198,7 +208,8 @@ def open_store(
         path = text if parts is None else unquote(parts.path)
         root = _directory(path, text, create, first)
         ordered = durability == "auto" and keeps_order(root)
-        return LocalStore(root, clock or SystemClock(), options, ordered=ordered)
+        flush = system_flush() if ordered else None
+        return LocalStore(root, clock or SystemClock(), options, ordered=ordered, flush=flush)
     if parts.scheme not in _SCHEMES:
         raise InvalidArgument(
             f"the scheme {parts.scheme!r} of {text} is not supported; "

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from log_tables.store.file import opened
+from log_tables.store.file import Flush, opened
 from log_tables.store.objects import TEMPORARY_PREFIX
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash
@@ -67,22 +67,30 @@ class Disk:
             os.close(descriptor)
         self._open.clear()
 
-    def process(self) -> Callable[[int], None]:
+    def process(self) -> "ProcessSync":
         """The fsync of one process: once it has died in it, nothing is done any more."""
-        dead = False
+        return ProcessSync(self)
 
-        def sync(descriptor: int) -> None:
-            nonlocal dead
-            if dead:
-                raise Crash
-            try:
-                with self._lock:
-                    self._sync(descriptor)
-            except Crash:
-                dead = True
-                raise
+    def sync(self, descriptor: int) -> None:
+        """Fsync an open file or directory."""
+        with self._lock:
+            self._sync(descriptor)
 
-        return sync
+    def flush(self) -> None:
+        """Make all durable, as syncfs(2). What it fails for is lost: all files that were never fsynced."""
+        with self._lock:
+            self.syncs += 1
+            failure = self.fails(self.syncs)
+            for directory, _, names in os.walk(self.root):
+                for name in names:
+                    file = self._hold(os.open(os.path.join(directory, name), os.O_RDONLY))
+                    self._known.setdefault(os.fstat(file).st_ino, _File(None if failure is None else b""))
+                if failure is None:
+                    self._take_names(self._hold(os.open(directory, os.O_RDONLY)))
+            if failure is not None:
+                self.failed = True
+                raise failure
+            self._synced()
 
     def _sync(self, descriptor: int) -> None:
         self.syncs += 1
@@ -165,6 +173,40 @@ class Disk:
             if item is not None:
                 chosen[name] = item
         return chosen
+
+
+class ProcessSync:
+    """The fsync of a process on a disk, and its flush of all."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk, self._dead = disk, False
+
+    def __call__(self, descriptor: int) -> None:
+        self._do(lambda: self._disk.sync(descriptor))
+
+    @property
+    def flush(self) -> Flush:
+        return _Flush(self._do, self._disk)
+
+    def _do(self, act: Callable[[], None]) -> None:
+        if self._dead:
+            raise Crash
+        try:
+            act()
+        except Crash:
+            self._dead = True
+            raise
+
+
+class _Flush:
+    def __init__(self, do: Callable[[Callable[[], None]], None], disk: Disk) -> None:
+        self._do, self._disk = do, disk
+
+    def is_cheap(self) -> bool:
+        return True
+
+    def __call__(self, descriptor: int) -> None:  # noqa: ARG002 -- there is one file system
+        self._do(self._disk.flush)
 
 
 def once(number: int) -> Fails:
