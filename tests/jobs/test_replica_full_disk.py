@@ -38,7 +38,8 @@ def test_a_standby_goes_on_when_there_is_room_again(tmp_path: Path, caplog: pyte
         following.start()
         try:
             write()
-            wait_until(lambda: newest_versions(target) == newest_versions(source), "it is level")
+            wait_until(lambda: newest_versions(target) == newest_versions(source), "it has all")
+            wait_until(lambda: "the standby is of one moment" in caplog.text, "it is level")
             fill(disk / "filling")
             write()
             wait_until(lambda: "has no room" in caplog.text, "it says that its disk is full")
