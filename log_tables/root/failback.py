@@ -1,7 +1,8 @@
 """The way back: an old root becomes a standby of the one that was promoted in its place.
 
 Up to a version both have the same commits of a table. What only the old root has after it was acknowledged
-there and never came over; it is taken off, and the files that both have are not copied again.
+there and never came over; it is taken off, and the files that both have are not copied again. Audit events
+that wait in the old root go over to the new one, whose gateways append them.
 """
 
 import re
@@ -11,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from log_tables.clock import Clock
+from log_tables.cluster.admin.audit_spill import spilled
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.metadata_log import BrokerLeft, BrokerRecord
 from log_tables.cluster.metadata_log import decode as decode_record
@@ -98,6 +100,9 @@ def fail_back(
             return branches
         if lost and not discard:
             raise Conflict(_lost(lost))
+        for item in spilled(old):  # the new gateways append them, each once by its stamp
+            with suppress(ObjectMissing):
+                new.put(item.path, old.get(item.path))
         put_mark(old, mark)  # from here on no gateway serves it
         for path in (HOME, HOME_ANCHOR):
             old.delete(path)

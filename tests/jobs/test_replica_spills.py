@@ -14,7 +14,6 @@ from log_tables.cluster.admin.audit_log import (
     keep_audit_topic,
 )
 from log_tables.cluster.admin.audit_spill import read_batch, spill, spilled
-from log_tables.cluster.audit_record import AuditKind, AuditRecord
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import AUDIT_SPILLS
 from log_tables.root.fsck import check
@@ -22,6 +21,7 @@ from log_tables.root.promote import promote
 from log_tables.store.store import Store, open_store
 from log_tables.store.wrapper import StoreWrapper
 from log_tables.testing import Failure, Fault, FaultyStore, answer_lost, refused, unavailable
+from tests.kit.audits import deletion
 from tests.kit.standby import follow
 from tests.kit.unfolding import QuickClock
 
@@ -35,20 +35,8 @@ def original(clock: ManualClock) -> Store:
     """A root whose audit events, of topics `a` and `b`, wait to be appended."""
     store = open_store("memory://original")
     keep_audit_topic(Cluster.open(store, clock), CONFIGS)
-    spill(store, [first_batch(clock, [event(clock, name)]) for name in ("a", "b")])
+    spill(store, [first_batch(clock, [deletion(clock, name)]) for name in ("a", "b")])
     return store
-
-
-def event(clock: ManualClock, name: str) -> AuditRecord:
-    return AuditRecord(
-        uid=clock.unique_id(),
-        kind=AuditKind.CHANGE,
-        time_ms=clock.now_ms(),
-        operation="DeleteTopics",
-        principal="User:ann",
-        resource_type="TOPIC",
-        resource_name=name,
-    )
 
 
 def told(store: Store, clock: ManualClock) -> list[str]:

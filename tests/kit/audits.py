@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from log_tables.clock import Clock
+from log_tables.cluster.audit_record import AuditKind, AuditRecord
 from log_tables.cluster.cluster import Cluster
 from log_tables.sql.query import query
 from log_tables.store.store import open_store
@@ -33,3 +35,16 @@ def wait_for_audit(data: str | Path, where: str, rows: int = 1) -> list[Row]:
 def short(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
     """The columns `names` of `rows`."""
     return [tuple(row[name] for name in names) for row in rows]
+
+
+def deletion(clock: Clock, topic: str) -> AuditRecord:
+    """An event: User:ann has deleted `topic`."""
+    return AuditRecord(
+        uid=clock.unique_id(),
+        kind=AuditKind.CHANGE,
+        time_ms=clock.now_ms(),
+        operation="DeleteTopics",
+        principal="User:ann",
+        resource_type="TOPIC",
+        resource_name=topic,
+    )

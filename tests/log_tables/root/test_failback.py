@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import ManualClock
+from log_tables.cluster.admin.audit_log import first_batch
+from log_tables.cluster.admin.audit_spill import spill, spilled
 from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.standby import read_mark
@@ -14,6 +16,7 @@ from log_tables.root.fsck import check
 from log_tables.root.promote import promote
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash, Fault, FaultyStore, crash_after, crash_before
+from tests.kit.audits import deletion
 from tests.kit.partitions import append, append_each, values
 from tests.kit.standby import files, follow, logs
 from tests.kit.unfolding import QuickClock
@@ -153,11 +156,14 @@ def test_it_is_repeated_after_a_crash_at_any_write(tmp_path: Path, clock: Manual
     while died:
         number += 1
         pair = Pair(tmp_path / str(number), clock)
+        spill(pair.old, [first_batch(clock, [deletion(clock, "waits")])])
+        waiting = {item.path: pair.old.get(item.path) for item in spilled(pair.old)}
         faulty = FaultyStore(pair.old, [Fault(number, (crash_before, crash_after)[number % 2])])
         try:
             pair.fail_back(faulty, discard=True)
         except Crash:
             pair.fail_back(discard=True)
         died = faulty.dead
+        assert {item.path: pair.new.get(item.path) for item in spilled(pair.new)} == waiting
         pair.check_alike()
     assert number > 5
