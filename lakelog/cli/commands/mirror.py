@@ -85,7 +85,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is an option
 
     if on_gap not in _GAPS:
         raise InvalidArgument(f"--on-gap {on_gap!r} is not known; use stop or record")
-    cluster = cluster_at(data, create=True)
+    cluster = _existing_or_empty(data)
     mirror = MirrorRecord(
         name,
         source,
@@ -100,9 +100,12 @@ def create(  # noqa: PLR0913, PLR0917 -- each is an option
     there = brokers.topics()
     mirror = _with_cluster(mirror, brokers)
     names = matching(mirror, there)
-    create_mirror(cluster, mirror, names, dry_run)
+    create_mirror(cluster, mirror, names, dry_run=True)
     missing = [each for each in topic if not each.startswith("^") and each not in there]
     rows = _settings_of(brokers, {each: there[each] for each in names})
+    if not dry_run:
+        cluster = cluster_at(data, create=True)
+        create_mirror(cluster, mirror, names)
     if json:
         topics = [{"topic": name, "partitions": count, "configs": made} for name, count, made in rows]
         found = {"mirror": name, "cluster_id": mirror.cluster_id, "topics": topics, "missing": missing}
@@ -115,6 +118,17 @@ def create(  # noqa: PLR0913, PLR0917 -- each is an option
     if not dry_run:
         note_change(cluster, "CreateMirror", name, "MIRROR", source=source, topics=topic)
         progress_console().print(f"the mirror {name} is noted; `lakelog mirror run {name}` copies")
+
+
+def _existing_or_empty(data: str | None) -> "Cluster":
+    """The cluster that is there, or an empty one in memory: what is only shown, or refused, makes no root."""
+    from log_tables.cluster.cluster import Cluster
+    from log_tables.store.store import open_store
+
+    try:
+        return cluster_at(data)
+    except InvalidArgument:
+        return Cluster.open(open_store("memory://"))
 
 
 def _with_cluster(mirror: "MirrorRecord", brokers: "Source") -> "MirrorRecord":

@@ -58,6 +58,8 @@ def test_the_life_of_a_mirror(sourced: tuple[str, ...], run: Run, store_root: Pa
         "configs": {"cleanup.policy": "compact,delete", "retention.ms": "60000000"},
     }
     assert (shown["mirror"], shown["topics"], shown["missing"]) == ("shop", [copied], [])
+    wrong(run("create", "a b", *sourced, "--topic", "orders"), USAGE, "a b")
+    assert not [*store_root.rglob("*.json")]  # what is only shown, or refused, makes no root
     assert printed(run(*create, "--json")) == shown
     wrong(run(*create), USAGE, "there is a mirror shop already")
     (listed,) = printed(run("list", "--json"))
