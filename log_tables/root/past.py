@@ -8,13 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from log_tables.errors import InvalidArgument, ObjectMissing
-from log_tables.layout import checkpoint_path, checkpoint_version, commit_version, log_directory
 from log_tables.record import timestamp_text
 from log_tables.store.store import Store
-from log_tables.table.checkpoint import decode
 from log_tables.table.commit import Commit, read_commit
 from log_tables.table.invariant import followed
-from log_tables.table.snapshot import Snapshot, check_supported, first_snapshot, from_checkpoint
+from log_tables.table.snapshot import Snapshot
+from log_tables.table.starts import Start, Starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +33,9 @@ class TablePast:
     def __init__(self, source: Store, directory: str) -> None:
         """Raises ObjectMissing when there is no table."""
         self._source, self.directory = source, directory
-        starts = set()
-        for item in source.list(f"{log_directory(directory)}/"):
-            version = checkpoint_version(item.path)
-            if version is None and commit_version(item.path) == 0:
-                version = 0
-            if version is not None:
-                starts.add(version)
-        if not starts:
+        self._starts = Starts(source, directory)
+        if not self._starts:
             raise ObjectMissing(f"there is no table at {directory}")
-        self._starts = sorted(starts, reverse=True)
 
     def at(
         self,
@@ -56,7 +48,7 @@ class TablePast:
         `seen` is called with the snapshot that it begins at, and with each that follows, and the time of its
         commit. Raises InvalidArgument when its log does not reach back so far.
         """
-        begun = self._begin(time_ms)
+        begun = self._starts.newest(lambda _, at_ms: at_ms <= time_ms)
         if begun is None:
             raise InvalidArgument(
                 f"{self.directory} cannot be had as of {_text(time_ms)}: its log reaches back to "
@@ -95,36 +87,12 @@ class TablePast:
             raise InvalidArgument(f"{self.directory} lacks {min(missing)}; run `lakelog fsck`")
         return since_ms
 
-    def _begin(self, time_ms: int) -> tuple[Snapshot, int] | None:
-        """The newest start at or before `time_ms`, and the time of its commit."""
-        for version in self._starts:
-            commit = read_commit(self._source, self.directory, version)
-            if commit is not None and commit.info.timestamp <= time_ms:
-                found = self._started(version, commit)
-                if found is not None:
-                    return found, commit.info.timestamp
-        return None
-
-    def _first(self) -> tuple[Snapshot, int]:
+    def _first(self) -> Start:
         """The oldest start. Raises ObjectMissing when the table has just been removed."""
-        for version in reversed(self._starts):
-            commit = read_commit(self._source, self.directory, version)
-            found = None if commit is None else self._started(version, commit)
-            if commit is not None and found is not None:
-                return found, commit.info.timestamp
-        raise ObjectMissing(f"there is no table at {self.directory}")
-
-    def _started(self, version: int, commit: Commit) -> Snapshot | None:
-        """The snapshot at a start, of which there is the commit; None if its checkpoint is gone."""
-        if version == 0:
-            return first_snapshot(commit, self.directory)
-        try:
-            data = self._source.get(checkpoint_path(self.directory, version))
-        except ObjectMissing:
-            return None
-        snapshot = from_checkpoint(decode(data, version, self.directory))
-        check_supported(self.directory, snapshot)
-        return snapshot
+        found = self._starts.oldest()
+        if found is None:
+            raise ObjectMissing(f"there is no table at {self.directory}")
+        return found
 
     def _oldest(self) -> int:
         return self._first()[1]

@@ -12,22 +12,16 @@ from dataclasses import dataclass
 
 from log_tables.clock import check_recent
 from log_tables.counts import counted
-from log_tables.errors import Conflict, ObjectMissing, begun
-from log_tables.layout import (
-    TXN_LOG_START,
-    checkpoint_path,
-    checkpoint_version,
-    commit_version,
-    log_directory,
-)
+from log_tables.errors import Conflict, begun
+from log_tables.layout import TXN_LOG_START
 from log_tables.limits import DELETED_SEGMENTS_MAX, FILE_RETENTION_MS, REWRITTEN_FILES_MAX
 from log_tables.record import timestamp_text
-from log_tables.table.checkpoint import decode as decode_checkpoint
 from log_tables.table.commit import DELETE_RECORDS, RESTORE, Commit, CommitInfo, Txn, read_commit
 from log_tables.table.delta_log import commit_info
 from log_tables.table.invariant import followed, gaps
 from log_tables.table.offer import withdraw_offer
-from log_tables.table.snapshot import Segment, Snapshot, deleted_segment, first_snapshot, from_checkpoint
+from log_tables.table.snapshot import Segment, Snapshot, deleted_segment
+from log_tables.table.starts import Starts
 from log_tables.table.table import Table
 from log_tables.table.vacuum import spare
 
@@ -128,38 +122,13 @@ def _oldest(table: Table, newest: int, is_before: IsBefore) -> tuple[Snapshot, i
     """A snapshot from which the log can be followed, of the wanted state or before, with its time, as new as
     possible; else the oldest. And the oldest version with its time.
     """
-    paths = [item.path for item in table.store.list(f"{log_directory(table.directory)}/")]
-    commits = {version for version in map(commit_version, paths) if version is not None}
-    made = (version for version in map(checkpoint_version, paths) if version is not None)
-    starts = {version for version in made if version in commits} | ({0} & commits)
-    whole = sorted((each for each in starts if each <= newest), reverse=True)
-    if not whole:
+    starts = Starts(table.store, table.directory)
+    oldest = starts.oldest()
+    if oldest is None or oldest[0].version > newest:
         raise Conflict(f"the log of {table.directory} is too young or was cleaned; it knows no earlier state")
-    oldest_ms = _time_of(table, whole[-1])
-    oldest = _at(table, whole[-1])
-    reach = oldest.version, _known_since(table, oldest, oldest_ms)
-    for version in whole[:-1]:
-        at_ms = _time_of(table, version)
-        if is_before(version, at_ms):
-            return _at(table, version), at_ms, reach
-    return oldest, oldest_ms, reach
-
-
-def _time_of(table: Table, version: int) -> int:
-    commit = read_commit(table.store, table.directory, version)
-    return 0 if commit is None else commit.info.timestamp
-
-
-def _at(table: Table, version: int) -> Snapshot:
-    if version == 0:
-        commit = read_commit(table.store, table.directory, 0)
-        if commit is not None:
-            return first_snapshot(commit, table.directory)
-    try:
-        data = table.store.get(checkpoint_path(table.directory, version))
-    except ObjectMissing:
-        raise Conflict(f"the log of {table.directory} was cleaned at the same time; repeat it") from None
-    return from_checkpoint(decode_checkpoint(data, version, table.directory))
+    reach = oldest[0].version, _known_since(table, *oldest)
+    found = starts.newest(lambda version, at_ms: version <= newest and is_before(version, at_ms))
+    return (*(found or oldest), reach)
 
 
 def check_restorable(table: Table, past: Past) -> None:
