@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 
@@ -54,6 +55,8 @@ def test_a_full_root_refuses_records_and_commits_what_frees_room(
         reserve = data / RESERVE
         wait_until(lambda: reserve.exists() and len([*reserve.iterdir()]) == PIECES, "the reserve")
         assert command("topic", "delete", "back", "--yes", url=url).returncode == 0
+        path, whole = "/topics/kept/partitions/0/records", datetime.now(UTC).isoformat()
+        running.client.delete(path, params={"before": 5}).raise_for_status()
         filled(filling)
         wait_until(lambda: ready(gateway) == "full", "the gateway knows that its disk is full")
 
@@ -75,6 +78,7 @@ def test_a_full_root_refuses_records_and_commits_what_frees_room(
         for words in (
             ("consume", "kept", "--group", "readers", "--max", "10"),
             ("group", "reset-offsets", "readers", "--topic", "kept", "--to", "earliest"),
+            ("topic", "restore", "kept", "--to-time", whole),
             ("topic", "alter", "kept", "--config", "retention.ms=1"),
             ("topic", "undelete", "back"),
             ("topic", "delete", "back", "--yes"),
@@ -87,6 +91,8 @@ def test_a_full_root_refuses_records_and_commits_what_frees_room(
         ):
             done = command(*words, url=url)
             assert done.returncode == 0, (words, done.stderr)
+            if words[1] == "restore":
+                assert running.client.get(path, params={"offset": 0}).status_code == 200
         assert running.client.delete(f"{running.cluster}/topics/gone").status_code == 204
         copied = command("root", "copy", str(data), str(disk / "copy"))
         assert copied.returncode == 1

@@ -3,6 +3,7 @@
 import os
 import secrets
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 from log_tables.root.fsck import check
@@ -35,7 +36,7 @@ def test_a_quota_that_is_used_up_refuses_records_until_a_deleted_topic_makes_roo
                 gateway.produce(name, *range(10)).raise_for_status()
             reserve = data / RESERVE
             wait_until(lambda: reserve.exists() and len([*reserve.iterdir()]) == PIECES, "the reserve")
-            path = "/topics/kept/partitions/0/records"
+            path, whole = "/topics/kept/partitions/0/records", datetime.now(UTC).isoformat()
             gateway.client.delete(path, params={"before": 5}).raise_for_status()
             for _ in range(100):
                 refused = gateway.produce("large", secrets.token_hex(490_000))
@@ -47,7 +48,8 @@ def test_a_quota_that_is_used_up_refuses_records_until_a_deleted_topic_makes_roo
             assert gateway.produce("kept", 1).json()["error"] == "store_full"
 
             url = gateway.url
-            lakelog("topic", "restore", "kept", "--to-time", "2100-01-01", url=url)
+            lakelog("topic", "restore", "kept", "--to-time", whole, url=url)
+            assert gateway.client.get(path, params={"offset": 0}).status_code == 200
             lakelog("topic", "alter", "kept", "--config", "retention.bytes=1", url=url)
             lakelog("maintain", "--once", "--data", str(data), url=url)
             assert ready(gateway) == "full"
