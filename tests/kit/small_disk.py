@@ -43,8 +43,9 @@ def fill(path: Path) -> None:
 
 @contextmanager
 def quota_disk(path: Path, quota_bytes: int) -> Iterator[Path]:
-    """A directory of a disk of its own beside `path`, with a quota that statvfs does not show: the system says
-    EDQUOT to whoever goes beyond, root too. Skips the test where there is no btrfs, or none may be mounted.
+    """A directory of a disk of its own beside `path`, with a quota that statvfs does not show: the system
+    says EDQUOT to whoever goes beyond, root too. Skips the test where there is no btrfs, or none may be
+    mounted.
     """
     if None in map(shutil.which, ("mkfs.btrfs", "btrfs")):
         pytest.skip("there is no btrfs, whose quotas hold for all")

@@ -3,12 +3,13 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 
 import pytest
 
+from log_tables.clock import SystemClock
+from log_tables.record import timestamp_text
 from log_tables.root.fsck import check
 from log_tables.store.reserve import PIECES, RESERVE
 from log_tables.store.store import open_store
@@ -55,7 +56,7 @@ def test_a_full_root_refuses_records_and_commits_what_frees_room(
         reserve = data / RESERVE
         wait_until(lambda: reserve.exists() and len([*reserve.iterdir()]) == PIECES, "the reserve")
         assert command("topic", "delete", "back", "--yes", url=url).returncode == 0
-        path, whole = "/topics/kept/partitions/0/records", datetime.now(UTC).isoformat()
+        path, whole = "/topics/kept/partitions/0/records", timestamp_text(SystemClock().now_us())
         running.client.delete(path, params={"before": 5}).raise_for_status()
         filled(filling)
         wait_until(lambda: ready(gateway) == "full", "the gateway knows that its disk is full")

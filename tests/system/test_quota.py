@@ -1,11 +1,11 @@
 """A root with a quota that the system does not show: records are refused, what makes room is committed."""
 
 import os
-import secrets
 import subprocess
-from datetime import UTC, datetime
 from pathlib import Path
 
+from log_tables.clock import SystemClock
+from log_tables.record import timestamp_text
 from log_tables.root.fsck import check
 from log_tables.store.reserve import PIECES, RESERVE
 from log_tables.store.store import open_store
@@ -36,10 +36,10 @@ def test_a_quota_that_is_used_up_refuses_records_until_a_deleted_topic_makes_roo
                 gateway.produce(name, *range(10)).raise_for_status()
             reserve = data / RESERVE
             wait_until(lambda: reserve.exists() and len([*reserve.iterdir()]) == PIECES, "the reserve")
-            path, whole = "/topics/kept/partitions/0/records", datetime.now(UTC).isoformat()
+            path, whole = "/topics/kept/partitions/0/records", timestamp_text(SystemClock().now_us())
             gateway.client.delete(path, params={"before": 5}).raise_for_status()
             for _ in range(100):
-                refused = gateway.produce("large", secrets.token_hex(490_000))
+                refused = gateway.produce("large", SystemClock().random_hex(980_000))
                 if refused.status_code != 200:
                     break
             assert (refused.status_code, refused.json()["error"]) == (503, "store_full")
