@@ -15,7 +15,7 @@ from log_tables.cluster.registry_topic import Follow
 from log_tables.cluster.root_location import check_finished, check_format, check_not_old
 from log_tables.cluster.schema_files import schema_problems
 from log_tables.cluster.schema_sources import SchemaSources
-from log_tables.cluster.standby import check_level
+from log_tables.cluster.standby import check_level, read_mark
 from log_tables.cluster.topic import is_internal
 from log_tables.errors import CorruptLog, InvalidArgument, LakelogError, UnknownTopic
 from log_tables.layout import (
@@ -331,6 +331,11 @@ def _readable(store: Store, directory: str, snapshot: Snapshot) -> Iterator[Reco
 
 
 def _check_deletions(store: Store, history: TopicHistory) -> Iterator[str]:
+    """Nothing of a standby, which has the ends of logs later than the deletion, and may stand still between:
+    its promotion lets a gateway end them.
+    """
+    if read_mark(store) is not None:
+        return
     owners = {home: topic.name for topic in history.latest.values() for home in topic.homes.values()}
     for topic in history.latest.values():
         if owners.get(topic.directory, topic.name) == topic.name:  # or it came back as another topic

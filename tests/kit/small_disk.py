@@ -1,5 +1,6 @@
 """A small disk of a test's own, and how it becomes full."""
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,3 +39,32 @@ def fill(path: Path) -> None:
         with suppress(OSError), path.open("ab", buffering=0) as file:
             while file.write(bytes(size)):
                 pass
+
+
+@contextmanager
+def quota_disk(path: Path, quota_bytes: int) -> Iterator[Path]:
+    """A directory of a disk of its own beside `path`, with a quota that statvfs does not show: the system
+    says EDQUOT to whoever goes beyond, root too. Skips the test where there is no btrfs, or none may be
+    mounted.
+    """
+    if None in map(shutil.which, ("mkfs.btrfs", "btrfs")):
+        pytest.skip("there is no btrfs, whose quotas hold for all")
+    image, disk = path.with_suffix(".image"), path.with_suffix(".disk")
+    with image.open("wb") as file:
+        file.truncate(4 * quota_bytes)
+    disk.mkdir()
+    subprocess.run(["mkfs.btrfs", "-q", "--mixed", str(image)], check=True, capture_output=True)
+    mount = ["mount", "-o", "loop", str(image), str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("this account may not mount a disk")
+    try:
+        part = disk / "part"
+        for words in (
+            ("quota", "enable", str(disk)),
+            ("subvolume", "create", str(part)),
+            ("qgroup", "limit", str(quota_bytes), str(part)),
+        ):
+            subprocess.run(["btrfs", *words], check=True, capture_output=True)
+        yield part
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)

@@ -8,6 +8,8 @@ from shutil import rmtree
 
 import pytest
 
+from log_tables.clock import SystemClock
+from log_tables.record import timestamp_text
 from log_tables.root.fsck import check
 from log_tables.store.reserve import PIECES, RESERVE
 from log_tables.store.store import open_store
@@ -54,6 +56,8 @@ def test_a_full_root_refuses_records_and_commits_what_frees_room(
         reserve = data / RESERVE
         wait_until(lambda: reserve.exists() and len([*reserve.iterdir()]) == PIECES, "the reserve")
         assert command("topic", "delete", "back", "--yes", url=url).returncode == 0
+        path, whole = "/topics/kept/partitions/0/records", timestamp_text(SystemClock().now_us())
+        running.client.delete(path, params={"before": 5}).raise_for_status()
         filled(filling)
         wait_until(lambda: ready(gateway) == "full", "the gateway knows that its disk is full")
 
@@ -75,6 +79,7 @@ def test_a_full_root_refuses_records_and_commits_what_frees_room(
         for words in (
             ("consume", "kept", "--group", "readers", "--max", "10"),
             ("group", "reset-offsets", "readers", "--topic", "kept", "--to", "earliest"),
+            ("topic", "restore", "kept", "--to-time", whole),
             ("topic", "alter", "kept", "--config", "retention.ms=1"),
             ("topic", "undelete", "back"),
             ("topic", "delete", "back", "--yes"),
@@ -87,6 +92,8 @@ def test_a_full_root_refuses_records_and_commits_what_frees_room(
         ):
             done = command(*words, url=url)
             assert done.returncode == 0, (words, done.stderr)
+            if words[1] == "restore":
+                assert running.client.get(path, params={"offset": 0}).status_code == 200
         assert running.client.delete(f"{running.cluster}/topics/gone").status_code == 204
         copied = command("root", "copy", str(data), str(disk / "copy"))
         assert copied.returncode == 1
