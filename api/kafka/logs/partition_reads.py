@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 
-from api.kafka.clients.door import NO_LEADER_EPOCH
 from api.kafka.clients.errors import ErrorCode, error_code
 from api.kafka.clients.read_ahead import ReadAhead
 from api.kafka.clients.record_cache import ReadRecords, RecordCache
@@ -40,7 +39,7 @@ class PartitionRead:
     read_at: int = NONE
     """The gateway that the client is to read from."""
 
-    leader: int = NONE
+    leader: LeaderIdAndEpoch | None = None
     """Another gateway that leads it."""
 
     def fail(self, error: LakelogError) -> None:
@@ -110,7 +109,7 @@ class PartitionRead:
             high_watermark=here.high_watermark,
             last_stable_offset=here.high_watermark,
             log_start_offset=here.log_start,
-            current_leader=None if self.leader == NONE else LeaderIdAndEpoch(self.leader, NO_LEADER_EPOCH),
+            current_leader=self.leader,
             preferred_read_replica=self.read_at,
             records=b"" if self.records is None else Fragments([*chain.from_iterable(self.records.batches)]),
         )
