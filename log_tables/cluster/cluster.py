@@ -103,7 +103,7 @@ class Cluster:
 
     @property
     def log_epochs(self) -> LogEpochs:
-        """Those of the root as last refreshed: the newest is that of whatever is written from now on."""
+        """The log epochs of the root, as last refreshed: the newest is that of whatever is written from now on."""
         return self.metadata_log.partition.snapshot.log_epochs
 
     def begin_log_epoch(self) -> None:

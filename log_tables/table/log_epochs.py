@@ -1,4 +1,4 @@
-"""The log epochs of a partition: how often its root has gone on from an older state, and from which offset on.
+"""The log epochs of a partition: where its root has gone on from an older state.
 
 A root that is copied, restored or promoted begins another epoch: its log may end before what readers of the
 original have read. They are Kafka's leader epochs (KIP-101, KIP-320), by which a client finds where its log
@@ -32,7 +32,7 @@ class LogEpochs(tuple[LogEpoch, ...]):
 
     @classmethod
     def of(cls, txns: Iterable[Txn]) -> "LogEpochs":
-        """Those that `txns` note."""
+        """The log epochs that `txns` note."""
         found = [
             LogEpoch(number, txn.version)
             for txn in txns
