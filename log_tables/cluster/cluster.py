@@ -103,7 +103,7 @@ class Cluster:
 
     @property
     def log_epochs(self) -> LogEpochs:
-        """The log epochs of the root, as last refreshed: the newest is that of whatever is written from now on."""
+        """The log epochs of the root, as last refreshed; what is written from now on is of the newest."""
         return self.metadata_log.partition.snapshot.log_epochs
 
     def begin_log_epoch(self) -> None:

@@ -6,7 +6,7 @@ and this one part.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from log_tables.layout import log_epoch_of_txn
@@ -59,8 +59,8 @@ class LogEpochs(tuple[LogEpoch, ...]):
         index = bisect_right(self, epoch, key=lambda each: each.number)
         return self[index - 1].number, self[index].start if index < len(self) else log_end
 
-    def knows(self, epoch: int) -> bool:
-        return any(each.number == epoch for each in self)
+    def numbers(self) -> Iterator[int]:
+        return (each.number for each in self)
 
 
 FIRST_EPOCH = LogEpochs.of(())

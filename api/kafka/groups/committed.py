@@ -307,7 +307,7 @@ def _offset(
         code = ErrorCode.UNSTABLE_OFFSET_COMMIT  # the client asks again (KIP-447)
     found = None if code else group.committed(at)
     epoch = NO_LEADER_EPOCH
-    if found is not None and epochs.knows(found.leader_epoch):
+    if found is not None and found.leader_epoch in epochs.numbers():
         epoch = found.leader_epoch
     return OffsetFetchResponsePartitions(
         partition_index=partition,

@@ -1,4 +1,4 @@
-"""A client that has read what a promoted standby lacks is told so, also after the new log has grown past it."""
+"""A client that has read what a promoted standby lacks is told so, also once the new log is longer."""
 
 import struct
 from collections.abc import Iterator
