@@ -67,7 +67,6 @@ class HealthyRoot:
         self.directory = directory
         configs = {"remote.storage.enable": "true", "value.columns": "n bigint"}
         self.topic = create_topic(self.cluster, "t", 1, configs)
-        self.cluster.claim(self.topic, 0)
         self.cluster.begin_log_epoch()
         partition = self.cluster.claim(self.topic, 0)
         for number in range(6):
