@@ -79,7 +79,10 @@ class _Answer:
     @property
     def is_urgent(self) -> bool:
         """Whether the client has something to do before it waits for records."""
-        return any(part.code is not ErrorCode.NONE or part.read_at != NONE for part in self.parts)
+        return any(
+            part.code is not ErrorCode.NONE or part.read_at != NONE or part.diverging is not None
+            for part in self.parts
+        )
 
 
 async def fetch(door: Door, client: Client, request: FetchRequest, version: int) -> FetchResponse:
@@ -103,6 +106,8 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
     await _open(door, answer.parts)
     await _direct(door, client, request.rack_id, answer)
     await here.tails.follow(answer.logs, FRESH_S)
+    async for part in share.each(answer.parts):
+        part.compare()
 
     async def is_ready(_: Sequence[LakelogError]) -> bool:
         enough = await _available(answer) >= request.min_bytes

@@ -11,7 +11,7 @@ import pytest
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.logs.list_offsets import OffsetSpec
 from api.kafka.protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
-from api.kafka.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from api.kafka.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic
 from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -56,9 +56,13 @@ class Scene:
         ((found,),) = (topic.partitions for topic in self.client.ask(asked, version).topics)
         return found.error_code, found.leader_epoch, found.end_offset
 
-    def fetch(self, offset: int, known: int = NONE) -> Any:
+    def fetch(self, offset: int, known: int = NONE, last: int = NONE) -> Any:
         part = FetchPartition(
-            partition=0, current_leader_epoch=known, fetch_offset=offset, partition_max_bytes=1 << 20
+            partition=0,
+            current_leader_epoch=known,
+            fetch_offset=offset,
+            last_fetched_epoch=last,
+            partition_max_bytes=1 << 20,
         )
         asked = FetchRequest(max_wait_ms=100, topics=[FetchTopic(topic="t", partitions=[part])])
         return self.client.ask(asked, 12).responses[0].partitions[0]
@@ -151,6 +155,16 @@ def test_each_batch_has_the_epoch_of_its_records(scene: Scene) -> None:
     assert epochs(scene.fetch(0).records) == both
     assert epochs(scene.fetch(CAME_OVER - 1).records) == [(CAME_OVER - 1, 0, 1), both[1]]
     assert epochs(scene.fetch(CAME_OVER).records) == both[1:]
+
+
+def test_a_fetch_that_names_the_epoch_of_its_last_record_hears_where_both_part(scene: Scene) -> None:
+    """As those of kafka-python do."""
+    found = scene.fetch(CAME_OVER + 1, scene.epoch, last=0)
+    assert (found.error_code, bytes(found.records)) == (ErrorCode.NONE, b"")
+    assert found.diverging_epoch == EpochEndOffset(0, CAME_OVER)
+    for offset, last in ((CAME_OVER, 0), (CAME_OVER + 1, scene.epoch), (CAME_OVER - 1, 0), (5, NONE)):
+        found = scene.fetch(offset, scene.epoch, last)
+        assert (found.diverging_epoch, bool(found.records)) == (None, True)
 
 
 def test_an_offset_has_the_epoch_of_its_record(scene: Scene) -> None:
