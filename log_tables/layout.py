@@ -100,6 +100,8 @@ PROPERTY_REMOTE_OWNER = "lakelog.remoteOwner"
 PROPERTY_FILE_RETENTION = "delta.deletedFileRetentionDuration"
 PRODUCER_TXN = r"lakelog\.producer\.(?P<id>0|[1-9][0-9]{0,18})\.(?P<kind>seq|end)"
 _TXN_PRODUCER = re.compile(PRODUCER_TXN)
+_LOG_EPOCH = "lakelog.epoch."
+_TXN_LOG_EPOCH = re.compile(r"lakelog\.epoch\.([1-9][0-9]{0,9})")
 
 _TOPIC_DIRECTORY = re.compile(rf"{TOPICS}/(?P<name>[a-zA-Z0-9._-]+)(~(?P<number>[1-9]\d*))?")
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -290,3 +292,13 @@ def producer_of_txn(app_id: str) -> tuple[int, str] | None:
     """(producer id, "seq" or "end") of a producer's txn; None for any other."""
     match = _TXN_PRODUCER.fullmatch(app_id)
     return (int(match[1]), match[2]) if match else None
+
+
+def log_epoch_txn(epoch: int) -> str:
+    return f"{_LOG_EPOCH}{epoch}"
+
+
+def log_epoch_of_txn(app_id: str) -> int | None:
+    """The log epoch that a txn notes; None for any other."""
+    match = _TXN_LOG_EPOCH.fullmatch(app_id) if app_id.startswith(_LOG_EPOCH) else None
+    return int(match[1]) if match else None

@@ -29,6 +29,7 @@ from api.kafka.groups.members import (
     sync_group,
 )
 from api.kafka.logs.fetch import fetch
+from api.kafka.logs.leader_epochs import offset_for_leader_epoch
 from api.kafka.logs.list_offsets import list_offsets
 from api.kafka.protocol import apis
 from api.kafka.protocol.messages.handshake import (
@@ -219,6 +220,7 @@ _OFFERED: Mapping[int, tuple[Handler, Rule]] = {
     apis.CREATE_TOPICS: (create_topics, Rule(_topic(Operation.CREATE))),  # or on the cluster
     apis.DELETE_TOPICS: (delete_topics, Rule(_topic(Operation.DELETE))),
     apis.DELETE_RECORDS: (delete_records, Rule(_topic(Operation.DELETE))),
+    apis.OFFSET_FOR_LEADER_EPOCH: (offset_for_leader_epoch, Rule(_topic(Operation.DESCRIBE))),
     apis.ADD_PARTITIONS_TO_TXN: (
         add_partitions_to_txn,
         Rule(((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), *_topic(Operation.WRITE))),

@@ -20,7 +20,7 @@ from log_tables.cluster.group_log import (
     TransactionsValue,
     decode,
 )
-from log_tables.layout import TXN_DELETED, partition_directory
+from log_tables.layout import TXN_DELETED, log_epoch_of_txn, partition_directory
 from log_tables.limits import PRODUCER_EPOCH_MAX
 from log_tables.record import Record
 from log_tables.root.group_replay import GroupReplay, applied
@@ -150,14 +150,14 @@ def data_causes(commit: Commit, version: int) -> Iterator[Cause]:
 
 def txn_causes(txns: Collection[Txn]) -> Iterator[Cause]:
     """The causes of a partition's table that has `txns`: transactions come after their decision, and the end
-    of a log, and its going on, after their record in the metadata log.
+    of a log, its going on, and a log epoch, after the metadata log says so.
     """
     yield from (Decided(*each) for each in applied(txns))
     yield from _end_causes(txns)
 
 
 def _end_causes(txns: Collection[Txn]) -> Iterator[Cause]:
-    if any(txn.app_id == TXN_DELETED for txn in txns):
+    if any(txn.app_id == TXN_DELETED or log_epoch_of_txn(txn.app_id) is not None for txn in txns):
         yield Metadata()
 
 

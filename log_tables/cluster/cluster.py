@@ -41,6 +41,7 @@ from log_tables.schemas.source import topic_of
 from log_tables.segments.segment_cache import SegmentCache
 from log_tables.store.store import Store, open_store
 from log_tables.table.delta_log import topic_deleted
+from log_tables.table.log_epochs import LogEpochs
 from log_tables.topic_table.topic_table import TopicTable
 
 Result = TypeVar("Result")
@@ -99,6 +100,17 @@ class Cluster:
     def remote_root(self) -> str | None:
         """The URL of the remote root, to which `remote.storage.enable` moves segments; None without one."""
         return self.metadata_log.partition.snapshot.metadata.configuration.get(PROPERTY_REMOTE_ROOT)
+
+    @property
+    def log_epochs(self) -> LogEpochs:
+        """The log epochs of the root, as last refreshed; what is written from now on is of the newest."""
+        return self.metadata_log.partition.snapshot.log_epochs
+
+    def begin_log_epoch(self) -> None:
+        """Note that the root goes on from a state that may be older than what readers have seen, before it
+        takes records. Raises as `Partition.claim`.
+        """
+        self.metadata_log.partition.begin_log_epoch(self.url)
 
     @property
     def remote(self) -> RemoteRoot | None:
@@ -275,7 +287,15 @@ class Cluster:
     def _open_partition(self, name: str, topic_id: str, directory: str, config: PartitionConfig) -> Partition:
         """Raises TopicDeleted if there is no table because the topic was deleted, otherwise ObjectMissing."""
         try:
-            return Partition(self.store, directory, self.clock, config, self._cache, lambda: self.remote)
+            return Partition(
+                self.store,
+                directory,
+                self.clock,
+                config,
+                self._cache,
+                lambda: self.remote,
+                lambda: self.log_epochs.newest,
+            )
         except ObjectMissing:
             self.refresh(wait=True)
             known = self.metadata_log.topic(name)

@@ -24,7 +24,7 @@ from log_tables.errors import (
     OffsetOutOfRange,
     TopicDeleted,
 )
-from log_tables.layout import OFFSET, TXN_DELETED, TXN_LEADER, TXN_LEADER_BROKER, segment_name
+from log_tables.layout import OFFSET, TXN_DELETED, TXN_LEADER, TXN_LEADER_BROKER, log_epoch_txn, segment_name
 from log_tables.limits import OFFER_LOOK_S, OFFER_MAX_AGE_MS
 from log_tables.partition.append_commit import (
     Encoded,
@@ -68,9 +68,13 @@ class Partition(PartitionReader):
         config: PartitionConfig | None = None,
         cache: SegmentCache | None = None,
         remote: Callable[[], RemoteRoot | None] = lambda: None,
+        log_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
-        """As PartitionReader; this process does not lead the partition yet."""
+        """As PartitionReader; this process does not lead the partition yet. `log_epoch` is that of the root,
+        which each claim notes that finds an older one.
+        """
         super().__init__(store, directory, clock, config, cache, remote)
+        self._log_epoch = log_epoch
         self._sequencing = threading.Lock()
         self._committing = threading.Lock()
         self._epoch: int | None = None
@@ -126,6 +130,21 @@ class Partition(PartitionReader):
             self._history = AppendHistory(self.table.store, self.directory, self.snapshot)
         self._notify()
 
+    def begin_log_epoch(self, url: str) -> None:
+        """Begin another log epoch, by a claim; only of the metadata log, whose epoch is that of the root.
+        This process does not lead then. Raises as `claim`.
+        """
+
+        def build(snapshot: Snapshot) -> Commit:
+            following = snapshot.log_epochs.following(self.clock.now_ms())
+            return self._built_claim(url, (Txn(TXN_LEADER_BROKER, 0),), snapshot, following)
+
+        with self._committing:
+            self._step_down()
+            self.table.refresh(wait=True)
+            self.table.transact(build)
+        self._notify()
+
     def delete(self, url: str, number: int = 1) -> bool:
         """Record the deletion `number` of the topic (the first is 1), by a claim that ends the log: only a
         `revive` may follow.
@@ -156,7 +175,7 @@ class Partition(PartitionReader):
             if due:
                 self._step_down()
                 txns = (Txn(TXN_LEADER_BROKER, 0), Txn(TXN_DELETED, mark))
-                claim = partial(self._built_claim, url, txns)
+                claim = partial(self._built_claim, url, txns, log_epoch=self._log_epoch())
                 due = None is not self.table.transact(
                     lambda snapshot: claim(snapshot) if snapshot.deletions < mark else None, ended=True
                 )
@@ -168,11 +187,14 @@ class Partition(PartitionReader):
         """Commit a claim, with `txns`. It ends every leadership, also that of this process."""
         self._step_down()
         self.table.refresh(wait=True)
-        claimed = self.table.transact(partial(self._built_claim, url, txns))
+        claim = partial(self._built_claim, url, txns, log_epoch=self._log_epoch())
+        claimed = self.table.transact(claim)
         assert claimed is not None
         return claimed
 
-    def _built_claim(self, url: str, txns: tuple[Txn, ...], snapshot: Snapshot) -> Commit:
+    def _built_claim(self, url: str, txns: tuple[Txn, ...], snapshot: Snapshot, log_epoch: int) -> Commit:
+        if log_epoch > snapshot.log_epochs.newest:
+            txns = (*txns, Txn(log_epoch_txn(log_epoch), snapshot.high_watermark))
         epoch = snapshot.leader_epoch + 1
         info = commit_info(self.clock, "CLAIM", leader_epoch=epoch, leader_url=url)
         return Commit(info, txns=(Txn(TXN_LEADER, epoch), *txns))

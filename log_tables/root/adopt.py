@@ -36,6 +36,7 @@ def adopt(store: Store, clock: Clock, wait_s: float, keep_id: bool = False, forc
     if not force:
         _check_whole(cluster)
         _check_silent(cluster, wait_s)
+    cluster.begin_log_epoch()
     return become_own(cluster, keep_id)
 
 

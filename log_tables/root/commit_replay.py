@@ -18,6 +18,7 @@ from log_tables.layout import (
     TXN_LOG_START,
     TXN_MIRRORED,
     TXN_TIERED,
+    log_epoch_of_txn,
     producer_end_txn,
     producer_of_txn,
     producer_sequence_txn,
@@ -191,6 +192,8 @@ def _operation(before: Snapshot, commit: Commit) -> Iterator[str]:
         yield f"it has the operation {name!r}, which lakelog does not have"
         return
     set_here = {txn.app_id for txn in commit.txns if producer_of_txn(txn.app_id) is None}
+    if name == "CLAIM":
+        set_here = {app_id for app_id in set_here if log_epoch_of_txn(app_id) is None}
     for app_id in sorted(set_here - _TXNS_OF[name]):
         yield f"it sets {app_id}, which {name} does not set"
     if (commit.metadata is not None) != (name in ("ADD COLUMNS", "SET TBLPROPERTIES")):
@@ -344,7 +347,7 @@ def _txns(before: Snapshot, commit: Commit) -> Iterator[str]:
     """The txns of a commit that are wrong: set by nobody, below 0, or with a time where none may be."""
     for txn in commit.txns:
         producer = producer_of_txn(txn.app_id)
-        if producer is None and txn.app_id not in _NAMED:
+        if producer is None and txn.app_id not in _NAMED and log_epoch_of_txn(txn.app_id) is None:
             yield f"it sets {txn.app_id}, which lakelog does not have"
         if txn.version < (txn.app_id == TXN_DELETED):
             yield f"it sets {txn.app_id} to {txn.version}"

@@ -232,6 +232,7 @@ def _finish(
         with suppress(AlreadyExists):
             create_topic_table(target, topic.directory, clock)
         fold(topic)
+    cluster.begin_log_epoch()
     append_to_groups(cluster, ends or {})
     fence_producers(cluster)
     strike_off(cluster)

@@ -88,6 +88,7 @@ def check(store: Store, deep: bool = False) -> Report:
         producers[directory] = producers_of(here)
         ends[topic.name, topic.topic_id, number] = here.high_watermark
         report.partitions[-1].problems += _unexplained(store, directory, history, topic, here)
+        report.partitions[-1].problems += _unknown_epochs(store, named, here)
         if remote is not None and named is not None:
             check_remote(remote, directory, here, named.metadata.id, report)
     for topic in topics:
@@ -101,6 +102,15 @@ def check(store: Store, deep: bool = False) -> Report:
     report.root_problems += lost_files(store, staged, lambda: _staged(store, groups), is_whole)
     _check_staging(store, len(groups), staged.staged(), report)
     return report
+
+
+def _unknown_epochs(store: Store, metadata: Snapshot | None, here: Snapshot) -> Iterator[str]:
+    """The log epochs of a table that are none of its root: a claim notes that of the metadata log."""
+    unknown = set() if metadata is None else {*here.log_epochs.numbers()} - {*metadata.log_epochs.numbers()}
+    now = replay(store, METADATA_DIRECTORY, deep=False) if unknown else None  # a root in use goes on
+    if now is not None:
+        for epoch in sorted(unknown - {*now.snapshot.log_epochs.numbers()}):
+            yield f"it notes the log epoch {epoch}, which the metadata log does not have"
 
 
 def _check_staging(store: Store, coordinators: int, named: Collection[str], report: Report) -> None:

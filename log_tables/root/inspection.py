@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from log_tables.cluster.admin.producer_fence import fence_producers, has_producers
+from log_tables.cluster.admin.producer_fence import fence_producers
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.root_location import RootLocation, check_finished, locate, note_location
 from log_tables.cluster.standby import check_served
@@ -50,7 +50,8 @@ def check_location(cluster: Cluster, wait_s: float) -> None:
     A root that is where it was costs four small reads. A root that a gateway serves is no copy, wherever it
     seems to be: gateways on its list have `wait_s` seconds to show that they live. Raises CorruptLog for a
     copy that is not finished or not whole, or that the original may contradict; StoreUnavailable. The tables
-    over topics are made to agree with their partitions, and transactional ids are fenced.
+    over topics are made to agree with their partitions, another log epoch begins, and transactional ids are
+    fenced.
     """
     check_served(cluster.store)  # first: a promotion notes where the root is before it has ended
     if locate(cluster.store) is RootLocation.HERE:
@@ -62,7 +63,9 @@ def check_location(cluster: Cluster, wait_s: float) -> None:
         raise _not_whole(problems)
     for topic in cluster.topics():
         settle(cluster, topic)
-    if has_producers(cluster) and not _is_served(cluster, wait_s):
+    has_records = any(each.high_watermark for each in found.tables.values())
+    if has_records and not _is_served(cluster, wait_s):  # who has read it may have read more of the original
+        cluster.begin_log_epoch()
         fence_producers(cluster)
     note_location(cluster.store)
 

@@ -51,8 +51,8 @@ def promote(store: Store, clock: Clock, keep_id: bool = False, force: bool = Fal
         check_untiered(cluster)
     note_promoted(store, mark.cluster_id)
     put_mark(store, replace(mark, is_promoted=True))
-    # The metadata log first: no topic comes or goes from then on.
-    _claim(cluster.metadata_log.partition, cluster)
+    # The metadata log first: no topic comes or goes from then on, and the other claims note the log epoch.
+    cluster.begin_log_epoch()
     cluster.refresh(wait=True)
     partitions = [each for topic in cluster.topics(include_internal=True) for each in _partitions(topic)]
     credentials = open_credentials(store, clock, cluster.url)

@@ -13,6 +13,7 @@ from log_tables.errors import CorruptLog, ForeignCommit
 from log_tables.layout import TXN_HIGH_WATERMARK, TXN_LEADER, TXN_LOG_START, TXN_MIRRORED
 from log_tables.record import delta_schema
 from log_tables.table.commit import RESTORE, VACUUM, Add, Commit, Remove, Txn
+from log_tables.table.log_epochs import LOG_EPOCH_MAX, LogEpochs
 from log_tables.table.snapshot import Segment, Snapshot, column_runs, segment_of
 
 Violation = str | None
@@ -150,6 +151,23 @@ def tiered_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
 def leader_epoch_never_moves_back(before: Snapshot, after: Snapshot) -> Violation:
     if after.leader_epoch < before.leader_epoch:
         return f"the leader epoch moved back from {before.leader_epoch} to {after.leader_epoch}"
+    return None
+
+
+def log_epochs_begin_at_the_end(before: Snapshot, commit: Commit) -> Violation:
+    """A claim notes at most one log epoch, a newer one, which begins at the high watermark."""
+    noted = LogEpochs.of(commit.txns)[1:]
+    if len(noted) > 1:
+        return f"a claim notes {len(noted)} log epochs"
+    for epoch in noted:
+        newest = before.log_epochs.newest
+        if not newest < epoch.number <= LOG_EPOCH_MAX:
+            return f"the log epoch {epoch.number} follows {newest}"
+        if epoch.start != before.high_watermark:
+            return (
+                f"the log epoch {epoch.number} begins at offset {epoch.start}, not at the high watermark "
+                f"{before.high_watermark}"
+            )
     return None
 
 
@@ -302,7 +320,7 @@ def broken_step(before: Snapshot, commit: Commit, after: Snapshot | None = None)
     if kind is CommitKind.APPEND:
         return first_broken((appends_are_contiguous(before, commit, after), *steps, _tail_is_monotone(after)))
     if kind is CommitKind.CLAIM:
-        return first_broken(steps)
+        return first_broken((log_epochs_begin_at_the_end(before, commit), *steps))
     if kind is CommitKind.RESTORE:
         steps = (check(before, after) for check in _STEPS if check is not log_start_never_moves_back)
         states = (check(after) for check in _STATES)

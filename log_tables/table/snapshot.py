@@ -37,6 +37,7 @@ from log_tables.layout import (
 from log_tables.record import timestamp_us
 from log_tables.table.checkpoint import Checkpoint
 from log_tables.table.commit import RESTORE, Add, Commit, Metadata, Protocol, Remove
+from log_tables.table.log_epochs import LogEpochs
 from log_tables.table.tombstones import Tombstones
 from log_tables.table.txns import ProducerState, Txns
 
@@ -353,6 +354,10 @@ class Snapshot:
     def leader_broker(self) -> int:
         """The id of the gateway that made the newest claim; 0 if a job or a tool made it."""
         return self._own(TXN_LEADER_BROKER)
+
+    @property
+    def log_epochs(self) -> LogEpochs:
+        return LogEpochs.of(self.txns.all_named())
 
     def _own(self, app_id: str) -> int:
         """The version of the txn `app_id`, which is no producer's; 0 without one."""

@@ -93,6 +93,10 @@ class Txns(Mapping[str, Txn]):
         """
         return self._named.get(app_id)
 
+    def all_named(self) -> Iterable[Txn]:
+        """The txns of applications that are no producers."""
+        return self._named.values()
+
     def after(self, txns: Iterable[Txn]) -> "Txns":
         """These, with `txns` in the place of older ones of the same applications."""
         made = self._copy(self._named, self._columns, self._recent)

@@ -77,6 +77,8 @@ the writer's clock, which people alone read
     partition | UPDATE commitInfo, WRITE commitInfo | timestamp | forged
     remote fold | ADD COLUMNS commitInfo, CREATE TABLE commitInfo, WRITE commitInfo | timestamp | forged
     remote partition | ADD COLUMNS commitInfo, CREATE TABLE commitInfo, TIER commitInfo | timestamp | forged
+the next claim notes it, for the records since then
+    compacted | CLAIM txn lakelog.epoch.NNNN | | missing
 whom to ask first; the leader is who wins the next put
     compacted | CLAIM txn lakelog.broker | | missing
     compacted | CLAIM txn lakelog.broker | version | forged

@@ -67,6 +67,7 @@ class HealthyRoot:
         self.directory = directory
         configs = {"remote.storage.enable": "true", "value.columns": "n bigint"}
         self.topic = create_topic(self.cluster, "t", 1, configs)
+        self.cluster.begin_log_epoch()
         partition = self.cluster.claim(self.topic, 0)
         for number in range(6):
             append(partition, b'{"n":1}', b"b", producer=ProducerStamp(7, 0, 2 * number))

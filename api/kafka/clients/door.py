@@ -26,8 +26,7 @@ from log_tables.limits import BRIEF_PRODUCER_MAX_MS, KAFKA_RESOURCES_MAX, LOOKS_
 from log_tables.partition.sequencer import brief_producer_id
 
 NO_LEADER_EPOCH = -1
-"""The log never diverges, so a client has no use for the epoch of a leader."""
-
+"""No epoch is known, or none is checked."""
 
 ROOM_PAUSE_S = 0.02
 """Until it is tried again whether there is room for the records of a batch, or for an answer."""
@@ -141,6 +140,13 @@ class Door:
     looks: Wide = field(default_factory=lambda: Wide(LOOKS_AT_ONCE))
     refusals: Seldom[str] = field(default_factory=lambda: Seldom(WARN_AGAIN_S, WARNINGS_MAX))
 
+    @property
+    def leader_epoch(self) -> int:
+        """The one epoch that all partitions have, as far as is known without a wait: it says which state of
+        the root they go on from (`LogEpochs`), not which gateway leads.
+        """
+        return self.here.cluster.log_epochs.newest
+
     def brokers(self) -> list[BrokerRecord]:
         """The gateways that live and that Kafka's clients can reach, by id; of several at one address the one
         that stands for them.
@@ -211,6 +217,15 @@ class Door:
 
 Handler = Callable[[Door, Client, Any, int], Awaitable[Any]]
 """The answer to a request of a client, which came in this version of its API."""
+
+
+def epoch_code(known: int, own: int) -> ErrorCode:
+    """Why a client that knows a partition with one leader epoch gets no answer from a gateway with its `own`:
+    it is to ask for the metadata, or the gateway does not know of that epoch yet (KIP-320).
+    """
+    if known in (NO_LEADER_EPOCH, own):
+        return ErrorCode.NONE
+    return ErrorCode.FENCED_LEADER_EPOCH if known < own else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def named_once(

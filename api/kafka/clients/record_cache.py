@@ -189,8 +189,9 @@ def read_records(
     """
     plan = log.bound(log.plan_read(offset, limit, READ_SEGMENTS_MAX))
     rows, end = [batch for batch in log.read(plan) if batch.num_rows], plan.end
+    epochs = log.snapshot.log_epochs  # those of what is planned are in any later snapshot, too
     while True:
-        batches = encode_batches(rows, plan.start, end, compression, log.config.log_append_time)
+        batches = encode_batches(rows, plan.start, end, compression, log.config.log_append_time, epochs)
         count, size = sum(batch.num_rows for batch in rows), sum(map(len, chain.from_iterable(batches)))
         if size <= limit or (needs_one and count <= 1):
             return ReadRecords(end, batches, count, size)

@@ -40,6 +40,7 @@ from coordinator.groups.state.member import NOTHING, Partitions
 from log_tables.cluster.acl import Operation, ResourceType
 from log_tables.errors import LakelogError
 from log_tables.limits import KAFKA_INLINE_ELEMENTS
+from log_tables.table.log_epochs import LogEpochs
 from log_tables.topic_partition import TopicPartition
 
 NO_OFFSET = -1
@@ -261,11 +262,12 @@ def _all(door: Door, client: Client, group: Group, unstable: Partitions) -> list
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted({*group.offsets, *unstable}):
         by_topic.setdefault(topic, []).append(partition)
+    epochs = door.here.cluster.log_epochs
     return [
         OffsetFetchResponseTopics(
             name=name,
             topic_id=_id(door, name),
-            partitions=[_offset(group, name, p, unstable) for p in partitions],
+            partitions=[_offset(epochs, group, name, p, unstable) for p in partitions],
         )
         for name, partitions in by_topic.items()
         if client.caller.describes(name) and name in group.topics
@@ -281,24 +283,36 @@ def _of_topic(
         code = ErrorCode.UNKNOWN_TOPIC_ID
     elif not client.caller.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    epochs, numbers = door.here.cluster.log_epochs, dict.fromkeys(asked.partition_indexes)
     return OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
-        partitions=[_offset(group, name, p, unstable, code) for p in dict.fromkeys(asked.partition_indexes)],
+        partitions=[_offset(epochs, group, name, p, unstable, code) for p in numbers],
     )
 
 
 def _offset(
-    group: Group, name: str, partition: int, unstable: Partitions, code: ErrorCode = ErrorCode.NONE
+    epochs: LogEpochs,
+    group: Group,
+    name: str,
+    partition: int,
+    unstable: Partitions,
+    code: ErrorCode = ErrorCode.NONE,
 ) -> OffsetFetchResponsePartitions:
+    """A leader epoch that is none of this root's was committed by a client of another cluster: a client that
+    heard it would ask for newer metadata, for ever, or take the log for a truncated one.
+    """
     at = TopicPartition(name, partition)
     if not code and at in unstable:
         code = ErrorCode.UNSTABLE_OFFSET_COMMIT  # the client asks again (KIP-447)
     found = None if code else group.committed(at)
+    epoch = NO_LEADER_EPOCH
+    if found is not None and found.leader_epoch in epochs.numbers():
+        epoch = found.leader_epoch
     return OffsetFetchResponsePartitions(
         partition_index=partition,
         committed_offset=NO_OFFSET if found is None else found.offset,
-        committed_leader_epoch=NO_LEADER_EPOCH if found is None else found.leader_epoch,
+        committed_leader_epoch=epoch,
         metadata="" if found is None else found.metadata,
         error_code=code,
     )

@@ -14,7 +14,7 @@ from functools import partial
 
 from api.client_topics import current_topic, know_ids, know_names, known_name_of, known_topic_to_read
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import ROOM_PAUSE_S, Door
+from api.kafka.clients.door import ROOM_PAUSE_S, Door, epoch_code
 from api.kafka.clients.errors import ErrorCode
 from api.kafka.logs.partition_reads import NONE, FetchRead, PartitionRead, read_parts
 from api.kafka.protocol.messages.fetch import (
@@ -22,6 +22,7 @@ from api.kafka.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    LeaderIdAndEpoch,
     NodeEndpoint,
 )
 from api.kafka.protocol.notation import has_more
@@ -78,7 +79,10 @@ class _Answer:
     @property
     def is_urgent(self) -> bool:
         """Whether the client has something to do before it waits for records."""
-        return any(part.code is not ErrorCode.NONE or part.read_at != NONE for part in self.parts)
+        return any(
+            part.code is not ErrorCode.NONE or part.read_at != NONE or part.diverging is not None
+            for part in self.parts
+        )
 
 
 async def fetch(door: Door, client: Client, request: FetchRequest, version: int) -> FetchResponse:
@@ -102,6 +106,8 @@ async def fetch(door: Door, client: Client, request: FetchRequest, version: int)
     await _open(door, answer.parts)
     await _direct(door, client, request.rack_id, answer)
     await here.tails.follow(answer.logs, FRESH_S)
+    async for part in share.each(answer.parts):
+        part.compare()
 
     async def is_ready(_: Sequence[LakelogError]) -> bool:
         enough = await _available(answer) >= request.min_bytes
@@ -139,8 +145,9 @@ async def _found(
         async for part in share.each(parts):
             part.fail(error)
         return parts
+    epoch = door.leader_epoch
     for part in parts:
-        part.topic = topic
+        part.topic, part.code = topic, epoch_code(part.asked.current_leader_epoch, epoch)
     return parts
 
 
@@ -171,7 +178,8 @@ async def _direct(door: Door, client: Client, rack: str, answer: _Answer) -> Non
     here, racks = door.here, door.read_replicas() if rack else None
     if rack and rack == here.settings.broker_rack:
         return
-    now_s, due = here.clock.monotonic(), defaultdict[Topic, list[PartitionRead]](list)
+    now_s, epoch = here.clock.monotonic(), door.leader_epoch
+    due = defaultdict[Topic, list[PartitionRead]](list)
     async for part in here.loop_share.each([part for part in answer.parts if part.readable]):
         assert part.topic is not None
         number = part.asked.partition
@@ -181,7 +189,8 @@ async def _direct(door: Door, client: Client, rack: str, answer: _Answer) -> Non
             continue
         other = door.led_elsewhere(part.topic, number)
         if other is not None:
-            answer.leaders[other.id], part.leader = other, other.id
+            answer.leaders[other.id] = other
+            part.leader = LeaderIdAndEpoch(other.id, epoch)
     async for topic, parts in here.loop_share.each([*due.items()]):
         assert racks is not None
         leaders = here.leadership.leader_ids(topic, [part.asked.partition for part in parts])

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
+from typing import NamedTuple
 
 from api.client_topics import know_names, known_topic_to_read, refreshed_topic, with_topic_to_read
 from api.kafka.clients.client import Client
-from api.kafka.clients.door import NO_LEADER_EPOCH, Door
+from api.kafka.clients.door import NO_LEADER_EPOCH, Door, epoch_code
 from api.kafka.clients.errors import ErrorCode, error_code
 from api.kafka.protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -75,6 +76,11 @@ async def _of_topic(
         code = error_code(error)
         return [_failed(each.partition_index, code) async for each in share.each(asked)]
 
+    epoch = door.leader_epoch
+    codes = [(each, epoch_code(each.current_leader_epoch, epoch)) async for each in share.each(asked)]
+    refused = [_failed(each.partition_index, code) for each, code in codes if code is not ErrorCode.NONE]
+    asked = [each for each, code in codes if code is ErrorCode.NONE]
+
     async def look(each: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         async with door.looks.turn:
             return await _of_partition(door, name, each)
@@ -84,7 +90,7 @@ async def _of_topic(
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     found, others = await _ends(door, topic, there)
     found += await door.looks.each(look, others) if others else []
-    return found + [_failed(each.partition_index, code) async for each in share.each(absent)]
+    return refused + found + [_failed(each.partition_index, code) async for each in share.each(absent)]
 
 
 async def _ends(
@@ -106,8 +112,8 @@ async def _ends(
     others: list[ListOffsetsPartition] = []
     async for each in here.loop_share.each(asked):
         if is_own(each):
-            offset = _found(topic.partition(each.partition_index), each.timestamp)
-            found.append(_response(each.partition_index, offset))
+            place = _found(topic.partition(each.partition_index), each.timestamp)
+            found.append(_response(each.partition_index, place))
         else:
             others.append(each)
     # Afterwards: what is told was all of it when it was found.
@@ -115,7 +121,7 @@ async def _ends(
 
 
 async def _of_partition(door: Door, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-    def find(topic: Topic) -> tuple[int, int]:
+    def find(topic: Topic) -> _Place:
         partition = topic.partition(asked.partition_index)
         partition.refresh()
         return _found(partition, asked.timestamp)
@@ -127,7 +133,22 @@ async def _of_partition(door: Door, name: str, asked: ListOffsetsPartition) -> L
     return _response(asked.partition_index, found)
 
 
-def _found(  # noqa: PLR0911 -- one for each time that stands for an end
+class _Place(NamedTuple):
+    """An offset, the time of its record in milliseconds, and its leader epoch."""
+
+    offset: int
+    time_ms: int
+    epoch: int
+
+
+def _found(partition: Partition, wanted: int) -> _Place:
+    """The place that is `wanted`. Blocking."""
+    offset, time_ms = _offset(partition, wanted)
+    epoch = NO_LEADER_EPOCH if offset == NONE else partition.snapshot.log_epochs.at(offset)
+    return _Place(offset, time_ms, epoch)
+
+
+def _offset(  # noqa: PLR0911 -- one for each time that stands for an end
     partition: Partition, wanted: int
 ) -> tuple[int, int]:
     """The offset that is `wanted`, and the time of its record in milliseconds. Blocking."""
@@ -151,10 +172,9 @@ def _found(  # noqa: PLR0911 -- one for each time that stands for an end
     return offset, NONE if time_us is None else time_us // 1_000
 
 
-def _response(partition: int, found: tuple[int, int]) -> ListOffsetsPartitionResponse:
-    offset, time_ms = found
+def _response(partition: int, found: _Place) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
-        partition_index=partition, offset=offset, timestamp=time_ms, leader_epoch=NO_LEADER_EPOCH
+        partition_index=partition, offset=found.offset, timestamp=found.time_ms, leader_epoch=found.epoch
     )
 
 

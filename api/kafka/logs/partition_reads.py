@@ -9,7 +9,12 @@ from api.kafka.clients.door import NO_LEADER_EPOCH
 from api.kafka.clients.errors import ErrorCode, error_code
 from api.kafka.clients.read_ahead import ReadAhead
 from api.kafka.clients.record_cache import ReadRecords, RecordCache
-from api.kafka.protocol.messages.fetch import FetchPartition, LeaderIdAndEpoch, PartitionData
+from api.kafka.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
 from api.kafka.protocol.primitives import Fragments
 from api.kafka.records.batch_header import HEADER_BYTES
 from api.kafka.records.compression import Compression
@@ -40,8 +45,11 @@ class PartitionRead:
     read_at: int = NONE
     """The gateway that the client is to read from."""
 
-    leader: int = NONE
+    leader: LeaderIdAndEpoch | None = None
     """Another gateway that leads it."""
+
+    diverging: EpochEndOffset | None = None
+    """Where the log and that of the client part, if it has read on from there in another one."""
 
     def fail(self, error: LakelogError) -> None:
         self.error, self.code, self.records = error, error_code(error), None
@@ -58,9 +66,20 @@ class PartitionRead:
             except LakelogError as error:
                 self.fail(error)
 
+    def compare(self) -> None:
+        """Find out whether the record before the offset is the one that the client has read, if it says of
+        which epoch that is. Only what a later epoch proves counts: the end of the log may not be known here.
+        """
+        last, offset = self.asked.last_fetched_epoch, self.asked.fetch_offset
+        if last > NO_LEADER_EPOCH and self.log is not None:
+            epoch, end = self.log.snapshot.log_epochs.end_of(last, offset)
+            if end < offset:
+                self.diverging = EpochEndOffset(epoch, end)
+
     @property
     def readable(self) -> bool:
-        return self.log is not None and self.code is ErrorCode.NONE and self.read_at == NONE
+        is_there = self.log is not None and self.code is ErrorCode.NONE
+        return is_there and self.read_at == NONE and self.diverging is None
 
     def drop(self) -> None:
         """Answer none of the records that are read."""
@@ -110,7 +129,8 @@ class PartitionRead:
             high_watermark=here.high_watermark,
             last_stable_offset=here.high_watermark,
             log_start_offset=here.log_start,
-            current_leader=None if self.leader == NONE else LeaderIdAndEpoch(self.leader, NO_LEADER_EPOCH),
+            diverging_epoch=self.diverging,
+            current_leader=self.leader,
             preferred_read_replica=self.read_at,
             records=b"" if self.records is None else Fragments([*chain.from_iterable(self.records.batches)]),
         )

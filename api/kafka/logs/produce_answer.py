@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from api.client_topics import refreshed_topic
-from api.kafka.clients.door import NO_LEADER_EPOCH, Door
+from api.kafka.clients.door import Door
 from api.kafka.clients.errors import ErrorCode, Refusal, error_code
 from api.kafka.logs.culprits import RefusedRecords
 from api.kafka.protocol.messages.produce import (
@@ -123,7 +123,7 @@ def _name_leader(
         leader = door.led_elsewhere(part.topic, answer.index)
         if leader is not None:
             leaders[leader.id] = leader
-            answer.current_leader = LeaderIdAndEpoch(leader.id, NO_LEADER_EPOCH)
+            answer.current_leader = LeaderIdAndEpoch(leader.id, door.leader_epoch)
 
 
 def _log_start(topic: Topic, partition: int) -> int:

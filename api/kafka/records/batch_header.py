@@ -25,7 +25,7 @@ CONTROL_BIT = 0x20
 _KNOWN_BITS = COMPRESSION_BITS | APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 NONE_KNOWN = -1
-"""The leader epoch, producer id, epoch and sequence of a batch that names none."""
+"""The producer id, epoch and sequence of a batch that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,10 @@ def header_of(
     times_ms: tuple[int, int],
     count: int,
     body: bytes | memoryview,
+    leader_epoch: int,
 ) -> bytes:
-    """The header of a batch of a log, whose records are `body`. `offsets` are its base and its last one,
-    `times_ms` its base and its latest timestamp.
-
-    Its leader epoch is unknown: the log never diverges, so no client has to look for a truncation.
+    """The header of a batch of a log, whose records are `body`, all of one `leader_epoch`. `offsets` are its
+    base and its last one, `times_ms` its base and its latest timestamp.
     """
     base_offset, last_offset = offsets
     base_ms, latest_ms = times_ms
@@ -120,4 +119,4 @@ def header_of(
     )
     checksum = google_crc32c.extend(google_crc32c.value(checked), pa.py_buffer(body))
     length = HEADER_BYTES - _LENGTH_END + len(body)
-    return struct.pack(">qiibI", base_offset, length, NONE_KNOWN, _MAGIC, checksum) + checked
+    return struct.pack(">qiibI", base_offset, length, leader_epoch, _MAGIC, checksum) + checked

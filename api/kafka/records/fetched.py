@@ -15,6 +15,7 @@ from api.kafka.records.varint import write_varint
 from log_tables.layout import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from log_tables.limits import MIB, NO_TIMESTAMP_MS
 from log_tables.record import batch_bytes, cut, header_pairs, int64s
+from log_tables.table.log_epochs import FIRST_EPOCH, LogEpochs
 
 BATCH_BYTES = 1 * MIB
 """The largest batch, unless one record is larger: a consumer takes whole batches, up to its limits."""
@@ -42,23 +43,51 @@ def encode_batches(
     end_offset: int,
     compression: Compression = Compression.NONE,
     append_time: bool = False,
+    epochs: LogEpochs = FIRST_EPOCH,
 ) -> list[EncodedBatch]:
     """The records of `batches`, which have RECORD_SCHEMA and offsets from `first_offset` up to `end_offset`
-    in order, as Kafka's record batches.
+    in order, as Kafka's record batches. Each batch is of one of the `epochs`.
 
     The last batch goes up to `end_offset`, also where compaction has removed the records there: a consumer
     goes on behind them. If it has removed all, one batch without records says so. With `append_time`, the
     records of a batch have one time, that of their append. Timestamps are cut to milliseconds.
     """
+    borders = [each.start for each in epochs if first_offset < each.start < end_offset]
+    if not borders:
+        epoch = epochs.at(first_offset)
+        return _of_epoch(batches, first_offset, end_offset, compression, append_time, epoch)
+    whole, made = [*batches], list[EncodedBatch]()
+    for begin, end in pairwise(dict.fromkeys((first_offset, *borders, end_offset))):
+        some = _between(whole, begin, end)
+        made += _of_epoch(some, begin, end, compression, append_time, epochs.at(begin))
+    return made
+
+
+def _between(batches: Iterable[pa.RecordBatch], begin: int, end: int) -> Iterator[pa.RecordBatch]:
+    """The records with begin ≤ offset < end."""
+    for batch in batches:
+        first, last = np.searchsorted(int64s(batch.column(OFFSET)), (begin, end)).tolist()
+        if first < last:
+            yield batch.slice(first, last - first)
+
+
+def _of_epoch(
+    batches: Iterable[pa.RecordBatch],
+    first_offset: int,
+    end_offset: int,
+    compression: Compression,
+    append_time: bool,
+    epoch: int,
+) -> list[EncodedBatch]:
     parts = chain.from_iterable(_cut(batch, append_time) for batch in _gathered(batches))
     made: list[EncodedBatch] = []
     for part, following in pairwise(chain(parts, [None])):
         assert part is not None
         end = end_offset if following is None else part.last_offset + 1
-        made.append(_encoded(part, end, compression, append_time))
+        made.append(_encoded(part, end, compression, append_time, epoch))
     if not made and first_offset < end_offset:
         nothing = _Batch(first_offset, first_offset, (NO_TIMESTAMP_MS, NO_TIMESTAMP_MS), 0, b"")
-        made.append(_encoded(nothing, end_offset, Compression.NONE, append_time))
+        made.append(_encoded(nothing, end_offset, Compression.NONE, append_time, epoch))
     return made
 
 
@@ -93,11 +122,13 @@ class _Batch:
     body: bytes | memoryview
 
 
-def _encoded(part: _Batch, end_offset: int, compression: Compression, append_time: bool) -> EncodedBatch:
+def _encoded(
+    part: _Batch, end_offset: int, compression: Compression, append_time: bool, epoch: int
+) -> EncodedBatch:
     attributes = compression | (APPEND_TIME_BIT if append_time else 0)
     last = min(end_offset - 1, part.base_offset + _DELTA_MAX)
     body = part.body if compression is Compression.NONE else deflate(part.body, compression)
-    return header_of((part.base_offset, last), attributes, part.times_ms, part.count, body), body
+    return header_of((part.base_offset, last), attributes, part.times_ms, part.count, body, epoch), body
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

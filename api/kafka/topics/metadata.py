@@ -17,7 +17,7 @@ from api.client_topics import (
     topic_description,
 )
 from api.kafka.clients.client import Client, authorized_operations
-from api.kafka.clients.door import NO_LEADER_EPOCH, Door, in_thread
+from api.kafka.clients.door import Door, in_thread
 from api.kafka.clients.errors import ErrorCode, said
 from api.kafka.protocol.messages.cluster import (
     DescribeClusterBroker,
@@ -175,9 +175,9 @@ async def _answered(
 
     def answer() -> list[MetadataResponseTopic]:
         there = (each for each in found.values() if isinstance(each, TopicDescription))
-        racks = door.read_replicas()
+        racks, epoch = door.read_replicas(), door.leader_epoch
         described = [
-            _answer(client, topic, racks.each(topic.topic_id, leaders), operations)
+            _answer(client, topic, racks.each(topic.topic_id, leaders), epoch, operations)
             for topic, leaders in door.leaders(there)
         ]
         return described + [
@@ -193,7 +193,7 @@ async def _answered(
 
 
 def _answer(
-    client: Client, topic: TopicDescription, replicas: Iterable[list[int]], operations: bool
+    client: Client, topic: TopicDescription, replicas: Iterable[list[int]], epoch: int, operations: bool
 ) -> MetadataResponseTopic:
     """`replicas` are of each partition: first the leader."""
     return MetadataResponseTopic(
@@ -207,7 +207,7 @@ def _answer(
             MetadataResponsePartition(
                 partition_index=number,
                 leader_id=numbers[0],
-                leader_epoch=NO_LEADER_EPOCH,
+                leader_epoch=epoch,
                 replica_nodes=numbers,
                 isr_nodes=numbers,
             )

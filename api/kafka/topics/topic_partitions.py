@@ -10,7 +10,7 @@ from itertools import count
 
 from api.client_topics import TopicDescription, describe_named, describe_topics, with_partition
 from api.kafka.clients.client import Client, authorized_operations
-from api.kafka.clients.door import NO_LEADER_EPOCH, Door, in_thread
+from api.kafka.clients.door import Door, in_thread
 from api.kafka.clients.errors import ErrorCode, error_code
 from api.kafka.protocol.messages.cluster import (
     Cursor,
@@ -104,6 +104,7 @@ def _described(
     door: Door, client: Client, topic: TopicDescription, shown: range
 ) -> DescribeTopicPartitionsResponseTopic:
     ((_, leaders),) = door.leaders([topic])
+    epoch = door.leader_epoch
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=bytes.fromhex(topic.topic_id),
@@ -113,7 +114,7 @@ def _described(
             DescribeTopicPartitionsResponsePartition(
                 partition_index=number,
                 leader_id=leaders[number],
-                leader_epoch=NO_LEADER_EPOCH,
+                leader_epoch=epoch,
                 replica_nodes=[leaders[number]],
                 isr_nodes=[leaders[number]],
                 eligible_leader_replicas=[],

@@ -24,11 +24,6 @@ IDS_AT_ONCE = 10_000
 """Ids in one append."""
 
 
-def has_producers(cluster: Cluster) -> bool:
-    """Whether there are transactional ids in the root. Raises StoreUnavailable."""
-    return any(_producers(partition) for partition in _partitions(cluster))
-
-
 def fence_producers(cluster: Cluster) -> None:
     """Give each transactional id another producer: who has one of the original is told to begin again, and
     what is open of it is never committed here.

@@ -1,4 +1,6 @@
-"""The committed offsets of groups. ListOffsets: the offset of a timestamp, or of one end of a partition."""
+"""The committed offsets of groups. ListOffsets: the offset of a timestamp, or of one end of a partition.
+OffsetForLeaderEpoch: the offset at which a leader epoch ends (KIP-101, KIP-320).
+"""
 
 from typing import Annotated
 
@@ -205,3 +207,42 @@ class ListOffsetsResponse(Message):
 
     throttle_time_ms: Annotated[Int32, Versions(2)] = 0
     topics: list[ListOffsetsTopicResponse] = []
+
+
+class OffsetForLeaderPartition(Struct):
+    partition: Int32 = 0
+    current_leader_epoch: Int32 = -1
+    leader_epoch: Int32 = 0
+
+
+class OffsetForLeaderTopic(Struct):
+    topic: str = ""
+    partitions: list[OffsetForLeaderPartition] = []
+
+
+class OffsetForLeaderEpochRequest(Message):
+    versions = Versions(2, 4)
+    first_flexible = 4
+
+    replica_id: Annotated[Int32, Versions(3)] = -2
+    topics: list[OffsetForLeaderTopic] = []
+
+
+class EpochEndOffset(Struct):
+    error_code: Int16 = 0
+    partition: Int32 = 0
+    leader_epoch: Int32 = -1
+    end_offset: Int64 = -1
+
+
+class OffsetForLeaderTopicResult(Struct):
+    topic: str = ""
+    partitions: list[EpochEndOffset] = []
+
+
+class OffsetForLeaderEpochResponse(Message):
+    versions = Versions(2, 4)
+    first_flexible = 4
+
+    throttle_time_ms: Int32 = 0
+    topics: list[OffsetForLeaderTopicResult] = []
