@@ -160,7 +160,8 @@ def system_flush() -> Flush | None:
     version = [int(part) for part in re.findall(r"\d+", os.uname().release)[:2]]
     if os.uname().sysname != "Linux" or version < [5, 8]:
         return None
-    return SystemFlush(ctypes.CDLL(None, use_errno=True).syncfs)
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    return None if syncfs is None else SystemFlush(syncfs)
 
 
 class NewFile:

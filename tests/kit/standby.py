@@ -19,6 +19,7 @@ from log_tables.layout import (
     log_directory,
     partition_directory,
 )
+from log_tables.root.fsck import check
 from log_tables.root.group_replay import GroupReplay, applied
 from log_tables.store.store import Store
 from log_tables.store.wrapper import StoreWrapper
@@ -96,17 +97,18 @@ def logs(store: Store) -> dict[str, bytes]:
     }
 
 
-class Watched(StoreWrapper):
-    """A standby of which is checked, after each commit that is put while it is level, that it is a root that
-    the original could have been.
-    """
+class CheckedStandby(StoreWrapper):
+    """A standby of which, after each commit that is put while it is level, `look` finds the problems."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self._lock = threading.Lock()
-        self._looks: _Looks | None = None
         self.problems: list[str] = []
         self.checked = 0
+
+    def look(self) -> Iterator[str]:
+        """Find problems by fsck. Called by one thread at a time."""
+        yield from check(self.inner).problems
 
     def _call(self, operation: str, path: str, perform: Callable[[], T]) -> T:
         if operation != "put_if_absent" or commit_version(path) is None:
@@ -116,15 +118,22 @@ class Watched(StoreWrapper):
             mark = read_mark(self.inner)
             if mark is not None and mark.is_level:
                 self.checked += 1
-                self._looks = self._looks or _Looks(self.inner)
-                self.problems += [f"after {path}: {problem}" for problem in self._problems(self._looks)]
+                self.problems += [f"after {path}: {problem}" for problem in self.look()]
             return made
 
-    @staticmethod
-    def _problems(looks: "_Looks") -> Iterator[str]:
+
+class Watched(CheckedStandby):
+    """A standby that is checked to be a root that the original could have been."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._looks: _Looks | None = None
+
+    def look(self) -> Iterator[str]:
         """An error of a look is a problem, and none of whoever puts the commit."""
         try:
-            yield from looks.problems()
+            self._looks = self._looks or _Looks(self.inner)
+            yield from self._looks.problems()
         except LakelogError as error:
             yield str(error)
 
