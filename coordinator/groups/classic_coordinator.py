@@ -337,7 +337,12 @@ class ClassicCoordinator:
         await self._shards.refresh_topics()
         shard = await self._shard(group_id)
         shard.expire_members(group_id)
-        every = event.partitions - _undeletable(shard.group(group_id), [*event.partitions]).keys()
+        group, is_wide = shard.group(group_id), len(event.partitions) > OFFSETS_AT_ONCE
+
+        def deletable() -> frozenset[TopicPartition]:
+            return event.partitions - _undeletable(group, event.partitions).keys()
+
+        every = await self._whole.share.maybe_in_thread(is_wide, deletable)
         about = replace(
             event, partitions=frozenset[TopicPartition](), at_ms=self._clock.now_ms(), every=every
         )
