@@ -2,9 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from itertools import takewhile
+from itertools import islice, takewhile, zip_longest
 
 from msgspec.structs import replace
 
@@ -25,8 +25,16 @@ from jobs.replica.table_log import (
 )
 from jobs.replica.tables import Kind, TableCopy, Waiting
 from log_tables.clock import Clock
+from log_tables.cluster.topic import is_internal
 from log_tables.errors import LakelogError, ObjectMissing, StoreUnavailable
-from log_tables.layout import SCHEMAS, commit_path, partition_directory, segment_base_offset
+from log_tables.layout import (
+    SCHEMAS,
+    TOPICS,
+    commit_path,
+    incarnation_of,
+    partition_directory,
+    segment_base_offset,
+)
 from log_tables.limits import REPLACED_FILE_RETENTION_MS
 from log_tables.store.store import Put, Store
 from log_tables.table.commit import Add
@@ -39,6 +47,9 @@ HELD_BYTES = 1024 * 1024
 
 _TOGETHER, _TOGETHER_BYTES = 128, 8 * 1024 * 1024
 """The most commits, and bytes of these and their files, that are put together."""
+
+_TURNS = 8
+"""The most of one table: each is a wait for the disk that the other tables have, too."""
 
 _LARGE_AT_ONCE = 4
 """Larger files that are in memory at once."""
@@ -145,15 +156,20 @@ class Carrier:
         put_base(self.target, copy.directory, base, self._clock)
 
     def put_together(self, batch: Sequence[tuple[TableCopy, Sequence[Waiting]]]) -> list[int]:
-        """Put commits of several tables with few waits for the disk; returns how many of each are put. The
-        others, of whatever reason, are to be put by `put`.
+        """Put the next commits of several tables with few waits for the disk, the first of each table before
+        the second of any; returns how many of each are put. A table of which none is, for whatever reason, is
+        to be put by `put`.
         """
-        puts, size = list[Put](), 0
-        for copy, ready in batch:
-            for waiting in ready:
-                size += waiting.read.size
-                if len(puts) == _TOGETHER or size > _TOGETHER_BYTES or waiting.names_staged():
-                    break
+        puts, size, left = list[Put](), 0, set[str]()
+        for turn in islice(zip_longest(*(ready for _, ready in batch)), _TURNS):
+            for (copy, _), waiting in zip(batch, turn, strict=True):
+                if waiting is None or copy.directory in left:
+                    continue
+                more = waiting.read.held_bytes
+                if len(puts) == _TOGETHER or size + more > _TOGETHER_BYTES or waiting.names_staged():
+                    left.add(copy.directory)
+                    continue
+                size += more
                 puts.append(put_of(copy.directory, waiting.read))
         there = self.target.put_together(puts) if len(puts) > 1 else ()
 
@@ -235,6 +251,21 @@ class Carrier:
 
         return self._tried(f"the files of {copy.directory} are removed that the original has removed", act)
 
+    def left_over(self, named: Collection[str]) -> set[str] | None:
+        """The directories of topics of the standby that the original has not, but for those `named`; None if
+        a store has failed.
+        """
+        gone = set[str]()
+
+        def act() -> None:
+            here = {each.rstrip("/") for each in self.target.list_dirs(f"{TOPICS}/")} - {*named}
+            if here:
+                here -= {each.rstrip("/") for each in self.source.list_dirs(f"{TOPICS}/")}
+                self.check_source()
+                gone.update(each for each in here if _is_topic(each))
+
+        return gone if self._tried("topics that the original has removed are looked for", act) else None
+
     def remove(self, directory: str) -> bool:
         """Remove what the standby has in the directory of a topic; returns whether that is done."""
         return self._tried(
@@ -258,6 +289,12 @@ def _place(copy: TableCopy, add: Add) -> tuple[str, Add]:
         return copy.directory, add
     number, name = partition_of(add.path)
     return partition_directory(copy.directory, number), replace(add, path=name)
+
+
+def _is_topic(directory: str) -> bool:
+    """Whether it is the directory of a topic that may go: a record names those of lakelog's own for ever."""
+    named = incarnation_of(directory)
+    return named is not None and not is_internal(named[0])
 
 
 def _is_segment(name: str) -> bool:

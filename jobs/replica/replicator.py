@@ -9,6 +9,7 @@ from functools import partial
 
 from jobs.replica.beginning import Beginning
 from jobs.replica.carrier import Carrier, StagedGone
+from jobs.replica.cleaning import Cleaning
 from jobs.replica.level import Level
 from jobs.replica.objects import SchemaFiles, Spills
 from jobs.replica.opening import open_standby
@@ -20,8 +21,8 @@ from jobs.replica.work import Work
 from log_tables.clock import Clock
 from log_tables.cluster.standby import StandbyMark
 from log_tables.errors import LakelogError, ObjectMissing, StoreFull
-from log_tables.layout import METADATA_DIRECTORY, commit_path
-from log_tables.limits import LOG_RETENTION_MS, REPLACED_FILE_RETENTION_MS
+from log_tables.layout import commit_path
+from log_tables.limits import LOG_RETENTION_MS
 from log_tables.store.store import Store, requests_are_paid
 
 _log = logging.getLogger(__name__)
@@ -42,12 +43,6 @@ commits: the original keeps them for an hour.
 
 _TIDY_COMMITS = 50
 """So many commits after it was looked for last, the original's newest checkpoint is looked for."""
-
-_PAID_CLEAN_S = 10.0
-"""The least time between two tables whose files are compared, where requests are paid: each takes five."""
-
-_CLEAN_S = REPLACED_FILE_RETENTION_MS / 1000
-"""How often the files of a table are compared that has removed some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +87,10 @@ class Replicator:
         )
         self._waiting: dict[str, TableCopy] = {}
         """The tables, by directory, with commits that are not put yet; and some whose are."""
+        self._cleaning = Cleaning(self._carrier, clock, self.standing, self._work)
         self._schemas = SchemaFiles(self._carrier, clock, self.standing, self._work)
         self._spills = Spills(source, target, clock, self.standing, self._work)
         self._is_ending = False
-        self._clean_due_s = -math.inf
-        self._left = set[str]()
-        """The directories of topics that could not be removed."""
         self._ended: BaseException | None = None
         self._lost, self._source_s = "", clock.monotonic()
         self._is_full = False
@@ -179,6 +172,8 @@ class Replicator:
             self._work.submit_all(looks[begin : begin + in_turn], partial(self._looked, now_s, on_s))
 
     def _begin(self, copy: TableCopy) -> None:
+        if copy.kind is Kind.METADATA:
+            self._cleaning.expect_left()
         try:
             self._beginning.start(copy)
         except LakelogError as error:
@@ -231,7 +226,10 @@ class Replicator:
         for read in there:
             copy.see(read)
         for read in here:
-            self.standing.note_put(copy, waiting(self.standing, self._target, copy, read, now))
+            put = waiting(self.standing, self._target, copy, read, now)
+            self.standing.note_put(copy, put)
+            for directory in put.gone:
+                self._cleaning.forget(directory)
         copy.seen_version = max(copy.seen_version, copy.version)
         self._schedule.plan(copy, PAUSE_S if here or there else QUIET_S)
 
@@ -257,10 +255,9 @@ class Replicator:
     ) -> None:
         for (copy, ready), number in zip(batch, numbers, strict=True):
             if number:
-                self._put(copy, (number, None))
-            if number < len(ready):
-                copy.is_putting = True
-                self._work.submit(copy, partial(self._carrier.put, copy, ready[number:]), self._put)
+                self._put(copy, (number, None))  # the others come with the next ones
+            else:
+                self._work.submit(copy, partial(self._carrier.put, copy, ready), self._put)
 
     def _ready(self, copy: TableCopy) -> Iterator[Waiting]:
         """The next commits of a table that may be seen now."""
@@ -283,7 +280,7 @@ class Replicator:
         if staged:
             self._work.submit(copy, partial(self._carrier.unstage, sorted(staged)))
         for directory in gone:
-            self._drop(directory)
+            self._cleaning.drop(directory)
         if isinstance(error, StagedGone):
             error = self._torn(copy, error)
             if error is None:
@@ -313,42 +310,6 @@ class Replicator:
 
     def _tidied(self, copy: TableCopy, newest: int) -> None:
         copy.is_tidying, copy.checkpointed = False, newest
-
-    def _drop(self, directory: str) -> None:
-        """Forget a topic whose files the original has removed, and remove those of the standby."""
-        for table in [*self.standing.tables]:
-            if table == directory or table.startswith(f"{directory}/"):
-                self.standing.tables.pop(table).is_gone = True
-        self._remove(directory)
-
-    def _remove(self, directory: str) -> None:
-        metadata = self.standing.tables[METADATA_DIRECTORY]
-        remove = partial(self._carrier.remove, directory)
-        self._work.submit(metadata, remove, lambda _, done: None if done else self._left.add(directory))
-
-    def _clean_one(self) -> None:
-        """Remove what could not be removed before; and compare the files of one table with the original's, if
-        it has removed some and is due.
-        """
-        left, self._left = self._left, set()
-        for directory in left - self.standing.tables.keys():
-            self._remove(directory)
-        now = self._clock.monotonic()
-        due = (
-            copy
-            for copy in self.standing.tables.values()
-            if copy.has_removed
-            and copy.kind is not Kind.FOLD
-            and not (copy.waiting or copy.is_tidying or copy.is_others)
-        )
-        copy = min(due, key=lambda each: each.cleaned_s, default=None) if now >= self._clean_due_s else None
-        if copy is not None and now >= copy.cleaned_s + _CLEAN_S:
-            self._clean_due_s = now + (_PAID_CLEAN_S if self.is_paid else 0.0)
-            copy.is_tidying, copy.has_removed, copy.cleaned_s = True, False, now
-            self._work.submit(copy, partial(self._carrier.clean, copy), self._cleaned)
-
-    def _cleaned(self, copy: TableCopy, is_done: bool) -> None:
-        copy.is_tidying, copy.has_removed = False, copy.has_removed or not is_done
 
     # Failing
 
@@ -407,6 +368,6 @@ class Replicator:
             or self._schemas.trouble
             or next((f"{copy.directory}: {copy.failure}" for copy in own if copy.failure), ""),
         )
-        self._clean_one()
+        self._cleaning.look()
         if self._level.is_level:
             level(self.figures)

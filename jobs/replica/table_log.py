@@ -53,6 +53,11 @@ class ReadCommit:
         """The bytes of its log file and of the files that it adds."""
         return len(self.data) + sum(add.size for add in self.commit.adds)
 
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of its log file and of the files that it holds."""
+        return len(self.data) + sum(map(len, self.files.values()))
+
 
 def high_watermark(txns: Iterable[Txn]) -> int:
     return max((txn.version for txn in txns if txn.app_id == TXN_HIGH_WATERMARK), default=0)

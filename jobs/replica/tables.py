@@ -177,6 +177,11 @@ class Topics:
     def all(self) -> Iterator[TopicRecord]:
         yield from self._known.values()
 
+    def directories(self) -> set[str]:
+        """The directories of all topics, and of those deleted ones whose files may be there still."""
+        homes = {directory for directory, count in self._homes.items() if count > 0}
+        return homes.union(*map(_directories, self._known.values()))
+
 
 def _directories(record: TopicRecord) -> set[str]:
     numbers = {*record.deleted, *([record.incarnation] if record.live else [])}

@@ -1,5 +1,7 @@
 """Adopting a root that was copied or moved: it gets its own cluster id, and no gateways on its list."""
 
+from contextlib import suppress
+
 from msgspec.structs import replace
 
 from log_tables.clock import Clock
@@ -9,7 +11,7 @@ from log_tables.cluster.root_location import check_finished, note_location
 from log_tables.cluster.standby import check_served
 from log_tables.cluster.topic_fold import settle
 from log_tables.counts import counted
-from log_tables.errors import Conflict, CorruptLog, InvalidArgument
+from log_tables.errors import Conflict, CorruptLog, InvalidArgument, TopicDeleted
 from log_tables.layout import PROPERTY_REMOTE_OWNER, PROPERTY_REMOTE_ROOT
 from log_tables.root.inspection import inspect
 from log_tables.root.listed_brokers import find_living, strike_off
@@ -63,7 +65,9 @@ def check_untiered(cluster: Cluster) -> None:
         return
     for topic in cluster.topics(include_internal=True):
         for partition in topic.partitions():
-            here = partition.refresh(wait=True)
+            with suppress(TopicDeleted):  # it came back, and its log has not gone on yet
+                partition.refresh(wait=True)
+            here = partition.snapshot
             if here.tiered > here.log_start:
                 raise InvalidArgument(
                     f"records of {partition.directory} are in the remote root {cluster.remote_root}, which "

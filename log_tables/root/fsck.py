@@ -310,12 +310,14 @@ def _check_topic(
 ) -> Iterator[str]:
     """A table has the columns of its topic, and is not deleted, as its topic is not; its properties are those
     of the topic's settings, now or before: a change may have died between the two. Events are what they say.
+    A standby has an undelete before the logs go on, and may stand still between, as with a deletion.
     """
     if here.deleted and here.deletions < 2 * topic.revived:
-        yield (
-            "its topic was brought back, and its log has not gone on; repeat `lakelog topic undelete "
-            f"{topic.name}`"
-        )
+        if read_mark(store) is None:
+            yield (
+                "its topic was brought back, and its log has not gone on; repeat `lakelog topic undelete "
+                f"{topic.name}`"
+            )
     elif here.deleted:
         yield (
             "it says that its topic was deleted, and the metadata log says that it exists; restore both from "
@@ -342,7 +344,7 @@ def _readable(store: Store, directory: str, snapshot: Snapshot) -> Iterator[Reco
 
 def _check_deletions(store: Store, history: TopicHistory) -> Iterator[str]:
     """Nothing of a standby, which has the ends of logs later than the deletion, and may stand still between:
-    its promotion lets a gateway end them.
+    its promotion ends them.
     """
     if read_mark(store) is not None:
         return

@@ -1,7 +1,8 @@
 """The promotion of a standby: from then on it is a root of its own, and follows nobody.
 
 Each table that records are appended to is claimed, that of credentials, too: a process that still replicates
-meets a commit that its original has not. The tables over topics rest on these, and need no claim.
+meets a commit that its original has not. The tables over topics rest on these, and need no claim. A deletion
+or an undelete of a topic that has come over only in part is finished first: its record says what holds.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from log_tables.clock import Clock
+from log_tables.cluster.admin.topic_admin import end_deleted
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.credential_log import open_credentials
+from log_tables.cluster.metadata_log import TopicRecord
 from log_tables.cluster.standby import check_level, delete_mark, note_promoted, put_mark, read_mark
 from log_tables.cluster.topic import Topic
 from log_tables.counts import counted
@@ -58,6 +61,8 @@ def promote(store: Store, clock: Clock, keep_id: bool = False, force: bool = Fal
     credentials = open_credentials(store, clock, cluster.url)
     others = [] if credentials is None else [credentials.partition]
     with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="promote") as pool:
+        for _ in pool.map(lambda record: _finish(record, cluster), cluster.metadata_log.topics()):
+            pass
         for _ in pool.map(lambda partition: _claim(partition, cluster), [*partitions, *others]):
             pass
     if not keep_id:
@@ -78,6 +83,15 @@ def _partitions(topic: Topic) -> list[Partition]:
     with suppress(Damaged):
         return topic.partitions()
     return []
+
+
+def _finish(record: TopicRecord, cluster: Cluster) -> None:
+    """End the logs of a deleted topic, and let those of one that was brought back go on."""
+    topic = cluster.cached_topic(record.name)
+    if topic is None:
+        end_deleted(cluster, record.name)
+    elif topic.revived:
+        cluster.revive(topic)
 
 
 def _claim(partition: Partition, cluster: Cluster) -> None:

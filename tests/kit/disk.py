@@ -83,14 +83,20 @@ class Disk:
             failure = self.fails(self.syncs)
             for directory, _, names in os.walk(self.root):
                 for name in names:
-                    file = self._hold(os.open(os.path.join(directory, name), os.O_RDONLY))
-                    self._known.setdefault(os.fstat(file).st_ino, _File(None if failure is None else b""))
+                    with suppress(FileNotFoundError):  # another thread has just removed it
+                        self._take_file(os.path.join(directory, name), failure is None)
                 if failure is None:
-                    self._take_names(self._hold(os.open(directory, os.O_RDONLY)))
+                    with suppress(FileNotFoundError), opened(directory) as descriptor:
+                        self._take_names(descriptor)
             if failure is not None:
                 self.failed = True
                 raise failure
             self._synced()
+
+    def _take_file(self, path: str, is_whole: bool) -> None:
+        if os.stat(path).st_ino not in self._known:
+            file = self._hold(os.open(path, os.O_RDONLY))
+            self._known[os.fstat(file).st_ino] = _File(None if is_whole else b"")
 
     def _sync(self, descriptor: int) -> None:
         self.syncs += 1

@@ -6,8 +6,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from jobs.replica.replicator import Figures, Replicator
-from log_tables.clock import Clock, SystemClock
+from log_tables.clock import Clock, ManualClock, SystemClock
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.standby import read_mark
 from log_tables.errors import LakelogError, TopicDeleted
@@ -28,8 +30,26 @@ from log_tables.table.table import Table
 from log_tables.topic_partition import TopicIdPartition
 from log_tables.topic_table.topic_table import TopicTable
 from tests.kit.support import WAIT_S
+from tests.kit.unfolding import QuickClock
 
 T = TypeVar("T")
+
+YEAR_MS = 365 * 24 * 60 * 60 * 1000
+apart = pytest.mark.parametrize("apart_ms", [YEAR_MS, -YEAR_MS], ids=["ahead", "behind"])
+"""Lets a test run with a clock that is a year ahead, and with one that is a year behind."""
+
+
+class Apart(QuickClock):
+    """A clock of which the time of day is that of another one, and `apart_ms` beside it."""
+
+    def __init__(self, other: ManualClock, apart_ms: int) -> None:
+        self._other, self._apart_ms = other, apart_ms
+
+    def now_ms(self) -> int:
+        return self._other.now_ms() + self._apart_ms
+
+    def now_us(self) -> int:
+        return self.now_ms() * 1_000
 
 
 def follow(
