@@ -11,6 +11,7 @@ from coordinator.groups.shard import Shard
 from ingest.settings import Settings
 from ingest.writer import Writer
 from jobs.housekeeping import TIDY_INTERVAL_MS
+from jobs.maintenance import jobs_named
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.restore_admin import restore_topic, wanted
 from log_tables.cluster.admin.sweep import sweep
@@ -32,6 +33,7 @@ from tests.kit.standby_workload import HOUR_MS, Workload, index_of
 
 DAY_MS = 24 * HOUR_MS
 RETENTION_MS = 7 * DAY_MS
+CLEANING = jobs_named(["retention", "housekeeping"])
 
 
 class Promoted:
@@ -125,12 +127,12 @@ def test_retention_goes_by_the_clock_and_what_it_takes_can_be_brought_back(
     alter_topic(cluster, "t", {"retention.ms": str(RETENTION_MS)})
     promoted.append(partition, b"new")
     version, whole = partition.snapshot.version, values(partition)
-    assert errors(run(cluster)) == {}
+    assert errors(run(cluster, jobs=CLEANING)) == {}
     partition.refresh(wait=True)
     assert values(partition) == whole[2 if apart_ms > 0 else 1 :], "the first one is of 1970"
     for _ in range(2):  # a mark, and what is due by the store's clock
         promoted.wait(2 * TIDY_INTERVAL_MS)
-        assert errors(run(cluster)) == {}
+        assert errors(run(cluster, jobs=CLEANING)) == {}
     alter_topic(cluster, "t", {"retention.ms": "-1"})
     restore_topic(cluster.topic("t"), promoted.clock.now_ms(), wanted(version, None), 0)
     partition.refresh(wait=True)

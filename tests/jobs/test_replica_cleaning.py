@@ -6,15 +6,16 @@ import pytest
 
 from log_tables.clock import ManualClock
 from log_tables.cluster.admin.sweep import sweep
-from log_tables.cluster.admin.topic_admin import delete_topic
+from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
 from log_tables.cluster.admin.undelete import undelete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.layout import METADATA_DIRECTORY
 from log_tables.root.promote import promote
+from log_tables.segments.rewrite import commit_merge, merge
 from log_tables.store.store import Store, open_store
-from log_tables.testing import Call, ClockedStore, Crash, Fault, FaultyStore, crash_before, unavailable
+from log_tables.testing import Call, ClockedStore, Crash, Fault, FaultyStore, HoldingStore, crash_before
 from tests.kit.partitions import append, append_each, bury, values
-from tests.kit.standby import Apart, apart, files, follow, has, newest_versions
+from tests.kit.standby import Apart, apart, copied, files, follow, has, newest_versions
 from tests.kit.standby_workload import HOUR_MS, Workload
 from tests.kit.unfolding import QuickClock
 
@@ -46,11 +47,13 @@ def is_gone(target: Store) -> bool:
 @apart
 def test_files_go_when_they_are_old_however_late_the_original_removes_them(apart_ms: int) -> None:
     """Those of the last merge of a table that is quiet from then on, and whose vacuum comes a day later."""
-    made = Workload()
-    append_each(made.partition("t"), [b"1", b"2"])
-    source, clock = FaultyStore(made.recorded.inner), Skipping(made.clock, apart_ms)
+    source, there = FaultyStore(open_store("memory://original")), ManualClock()
+    cluster, clock = Cluster.open(source.inner), Skipping(there, apart_ms)
+    partition = cluster.claim(create_topic(cluster, "t", 1), 0)
+    append_each(partition, [b"1", b"2"])
     target = ClockedStore(open_store("memory://standby"), clock)
-    merged = {f"{HERE}/{each.path}" for each in made.partition("t").snapshot.segments[:2]}
+    inputs = partition.snapshot.segments
+    merged = {f"{HERE}/{each.path}" for each in inputs}
 
     def looked() -> int:
         return source.calls.count(Call("list", f"{HERE}/"))
@@ -63,15 +66,14 @@ def test_files_go_when_they_are_old_however_late_the_original_removes_them(apart
     def steps() -> Iterator[bool]:
         while not looked():
             yield False
-        made.merge()
+        assert commit_merge(partition.table, inputs, merge(source.inner, HERE, inputs, "zstd", cluster.clock))
         while not has(target, newest_versions(source.inner)):
             yield False
         yield from until_next_look(2)
         source.inner.delete_objects(sorted(merged))
         yield from until_next_look(26)
-        yield from (False for _ in range(3))
         assert files(target).keys() >= merged, "a reader of the standby may be reading them"
-        made.wait(2 * HOUR_MS)
+        there.advance(2 * HOUR_MS)
         yield from until_next_look(26)
         while files(target).keys() & merged:
             yield False
@@ -120,9 +122,16 @@ def test_a_deleted_topic_is_whole_as_long_as_the_standby_says_that_it_can_come_b
     made.wait(26 * HOUR_MS)
     sweep(made.cluster)
     assert not [path for path in files(made.recorded.inner) if path.startswith(AGAIN)]
-    faults = [Fault(number, unavailable, {"put_if_absent"}, METADATA_DIRECTORY) for number in range(1, 100)]
-    rounds = iter(range(20))  # in each the files of a table may be compared
-    follow(made.recorded.inner, FaultyStore(target, faults), lambda: next(rounds, None) is None, clock)
-    promote(inner, ManualClock())
-    cluster = Cluster.open(inner, ManualClock(), create=False)
+    held, then = HoldingStore(target, METADATA_DIRECTORY, {"put_if_absent"}), list[Store]()
+
+    def steps() -> Iterator[bool]:
+        yield from (False for _ in range(12))  # in each round the files of a table may be compared
+        then.append(copied(inner))
+        held.let_go()
+        yield True
+
+    held.hold()
+    follow(made.recorded.inner, held, steps_of(steps()), clock)
+    promote(then[0], ManualClock())
+    cluster = Cluster.open(then[0], ManualClock(), create=False)
     assert values(undelete_topic(cluster, "again").partition(0)) == expected

@@ -1,4 +1,4 @@
-"""Clocks a year apart: of a root, and of its standby with its store; and clocks that leap while it follows."""
+"""Clocks a year apart: of a root, and of its standby with its store; and clocks that leap meanwhile."""
 
 import threading
 

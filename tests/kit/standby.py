@@ -23,7 +23,7 @@ from log_tables.layout import (
 )
 from log_tables.root.fsck import check
 from log_tables.root.group_replay import GroupReplay, applied
-from log_tables.store.store import Store
+from log_tables.store.store import Store, open_store
 from log_tables.store.wrapper import StoreWrapper
 from log_tables.table.snapshot import Snapshot
 from log_tables.table.table import Table
@@ -226,6 +226,14 @@ def _unapplied(tables: Mapping[TopicIdPartition, Snapshot], groups: GroupReplay)
             for missed in range(epoch + 1, newest + 1):
                 if (producer, missed) not in waiting:
                     yield f"{at} lacks transaction {missed} of {producer}"
+
+
+def copied(store: Store) -> Store:
+    """All objects of `store` in one of their own."""
+    made = open_store("memory://copied")
+    for item in [*store.list("")]:
+        made.put(item.path, store.get(item.path))
+    return made
 
 
 def files(store: Store) -> dict[str, int]:

@@ -17,16 +17,9 @@ from log_tables.root.promote import promote
 from log_tables.store.store import Store, open_store
 from log_tables.testing import Crash, Fault, FaultyStore, crash_after, crash_before
 from tests.kit.partitions import append, values
-from tests.kit.standby import CheckedStandby, follow
+from tests.kit.standby import CheckedStandby, copied, follow
 from tests.kit.standby_workload import Workload
 from tests.kit.unfolding import QuickClock
-
-
-def copied(store: Store) -> Store:
-    made = open_store("memory://copied")
-    for item in [*store.list("")]:
-        made.put(item.path, store.get(item.path))
-    return made
 
 
 class Promoting(CheckedStandby):
@@ -109,8 +102,8 @@ def test_a_standby_is_promoted_at_any_commit_when_a_topic_comes_and_goes(
 
 
 def dying_amid(made: Workload) -> Cluster:
-    """A process that dies when it has put one record of the metadata log."""
-    fault = Fault(1, crash_after, {"put_if_absent"}, METADATA_DIRECTORY)
+    """A process that dies when it has claimed the metadata log, and put one record."""
+    fault = Fault(2, crash_after, {"put_if_absent"}, METADATA_DIRECTORY)
     return Cluster.open(FaultyStore(made.store, [fault]), made.clock, create=False)
 
 
