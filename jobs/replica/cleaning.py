@@ -1,4 +1,4 @@
-"""What the original has removed goes from the standby, too: files of tables, and topics as a whole.
+"""Files of tables, and topics as a whole, go from the standby once the original has removed them.
 
 No clock of this machine says when. A topic goes by the record of the original that says so. A file goes if
 the original has it no longer, and it is old by the standby's own store, which has stamped it. Those of a

@@ -75,7 +75,7 @@ def test_a_table_with_many_commits_holds_up_the_others_for_a_few_waits(tmp_path:
 def test_a_large_file_that_is_there_already_does_not_count(tmp_path: Path) -> None:
     """Its look has brought it over: the commits of all tables are put together all the same."""
     cluster = made_with(3)
-    append(cluster.claim(cluster.topic("t"), 0), ManualClock().random_hex(9 << 20).encode())
+    append(cluster.claim(cluster.topic("t"), 0), ManualClock().random_hex(20 << 20).encode())
     carrier = Carrier(
         cluster.store, LocalStore(tmp_path, SystemClock(), flush=Watching(tmp_path)), SystemClock()
     )

@@ -33,7 +33,7 @@ class Promoting(CheckedStandby):
 
     def look(self) -> Iterator[str]:
         yield from check(self.inner).problems
-        store, clock = copied(self.inner), ManualClock(seed=self.checked)
+        store, clock = copied(self.inner), ManualClock(seed=1000 + self.checked)
         try:
             promote(store, clock, keep_id=self.checked % 2 == 0)
             yield from (f"once promoted, {each}" for each in check(store).problems)
