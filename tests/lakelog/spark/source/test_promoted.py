@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ALIKE, LOST = 3, 4
-MINUTE_S = 60
+TWO_MINUTES_MS = 120_000
 
 
 @dataclass
@@ -33,10 +33,10 @@ class Scene:
     directory: Path
     original: Topics
 
-    def promoted(self, since: int, name: str = "b", later_s: float = 0) -> Topics:
+    def promoted(self, since: int, name: str = "b", later_ms: int = 0) -> Topics:
         """The promoted standby, whose t-0 gets this many records."""
-        store, now_s = open_store(self.directory / name), SystemClock().now_ms() / 1000
-        promote(store, ManualClock(start_s=now_s + later_s, seed=1))
+        store = open_store(self.directory / name)
+        promote(store, ManualClock(SystemClock().now_ms() + later_ms, seed=later_ms))
         topics = Topics(store)
         if since:
             topics.append("t", 0, since)
@@ -128,7 +128,7 @@ def test_a_query_of_another_promoted_standby_ends(scene: Scene) -> None:
     """Nothing says how much of what the one has had is in the other."""
     query = scene.promoted(LOST).query()
     query.trigger()
-    other = scene.promoted(LOST, "c", later_s=2 * MINUTE_S)
+    other = scene.promoted(LOST, "c", TWO_MINUTES_MS)
     with pytest.raises(DataLost, match="which this root does not have"):
         there(query, other).trigger()
     lenient = there(query, other, failOnDataLoss="false")
