@@ -141,13 +141,12 @@ class Subscription:
         if offset == 0 or name not in self.partitions or self.with_topic_id(name) != partition:
             return offset, ""
         _, end = self.partitions[name].snapshot.log_epochs.end_of(epoch, offset)
+        taken = f"offset {offset} of {name} was taken in log epoch {epoch}"
         if epoch not in self.log_epochs:
-            why = f"offset {offset} of {name} is of log epoch {epoch}, which this root does not have"
-        elif end < offset:
-            why = f"{name} has other records from offset {end} on than in log epoch {epoch}"
-        else:
-            return offset, ""
-        return min(end, offset), f"{why}: it has gone on from an older state"
+            return min(end, offset), f"{taken}, which this root does not have"
+        if end < offset:
+            return end, f"{taken}, and the log has gone on from an older state at offset {end}"
+        return offset, ""
 
     def resolve(self, position: Position, without_match: WithoutMatch) -> OffsetsByPartition:
         """The offsets that a position stands for, for every partition there is now.
