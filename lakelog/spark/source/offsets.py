@@ -86,7 +86,7 @@ EARLIEST, LATEST = -2, -1
 
 
 class TakenOf(NamedTuple):
-    """What the offsets of a topic are those of: its incarnation, in a log epoch of the root."""
+    """The incarnation of a topic, and the log epoch of the root, in which its offsets were taken."""
 
     topic_id: str
     epoch: int
@@ -174,8 +174,7 @@ def _by_partition(
             if not re.fullmatch(r"0|[1-9][0-9]{0,8}", partition) or type(number) is not int or number < low:
                 shown = json.dumps({partition: number})
                 raise InvalidArgument(f"{option} gives {topic} {shown}; {hint}")
-            else:
-                found[TopicPartition(topic, int(partition))] = number
+            found[TopicPartition(topic, int(partition))] = number
     return found, taken_of
 
 

@@ -27,7 +27,7 @@ def test_a_place_is_kafkas_json_with_the_topics_id() -> None:
 
 
 def test_a_place_says_in_which_log_epoch_it_was_taken() -> None:
-    """Not in the first, so that no place of a root that was never promoted or restored has more than before."""
+    """Unless in the first: then it has no more than the id of the topic."""
     encoded = encode(offsets(a0=3), 29_740_000, offsets(a0=1))
     begin = {"a": {"id": "id of a", "epoch": 29_740_000, "0": 1}}
     assert encoded == {"a": {"id": "id of a", "epoch": 29_740_000, "0": 3}, BEGIN: begin}
