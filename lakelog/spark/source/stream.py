@@ -146,8 +146,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return UNDECIDED if ends is None else encode(ends, subscription.log_epoch, begins)
 
     def _kept(self, offset: StreamOffset, planned: bool) -> dict[TopicIdPartition, int]:
-        """The offsets of a place in the checkpoint; of a log that has gone on from an older state, where it did
-        so. That is lost data: DataLost, or a warning for the micro-batch that is `planned`.
+        """The offsets of a place in the checkpoint; where a log has gone on from an older state, that of there.
+
+        It is lost data: DataLost, or a warning for the micro-batch that is `planned`.
         """
         kept, fail = decode(offset), self._options.fail_on_data_loss
         taken_in = epochs(offset)
