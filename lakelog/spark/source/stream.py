@@ -146,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return UNDECIDED if ends is None else encode(ends, subscription.log_epoch, begins)
 
     def _kept(self, offset: StreamOffset, planned: bool) -> dict[TopicIdPartition, int]:
-        """The offsets of a place in the checkpoint; where a log has gone on from an older state, that of there.
+        """The offsets of a place in the checkpoint; those at which logs have gone on from older states since.
 
         It is lost data: DataLost, or a warning for the micro-batch that is `planned`.
         """
