@@ -16,7 +16,7 @@ def cluster_of(
     """The cluster at the root that the settings name. With `create` an empty root becomes one, unless
     must_exist or cluster_id is set. `url` is that of this process, for its claims.
 
-    Raises InvalidArgument for a root that is not there, StoreUnavailable where must_exist or cluster_id says
+    Raises RootMissing for a root that is not there, StoreUnavailable where must_exist or cluster_id says
     that it has to be, InvalidConfig for another cluster than cluster_id names, CorruptLog.
     """
     clock, expected = clock or SystemClock(), (settings.must_exist, settings.cluster_id)

@@ -18,6 +18,7 @@ ERROR_CODES: Mapping[type[LakelogError], int] = {
     errors.InvalidTopicName: BAD_REQUEST,
     errors.InvalidConfig: BAD_REQUEST,
     errors.InvalidArgument: BAD_REQUEST,
+    errors.RootMissing: BAD_REQUEST,
     errors.InvalidOffset: BAD_REQUEST,
     errors.OffsetMetadataTooLarge: BAD_REQUEST,
     errors.InvalidTransactionTimeout: BAD_REQUEST,

@@ -3,6 +3,7 @@
     LakelogError
     ├── InvalidRequest        fix the request
     │   ├── InvalidTopicName  · InvalidConfig · InvalidArgument
+    │   │   └── RootMissing   (there is no cluster)
     │   ├── InvalidRecord     · InvalidOffset
     │   │   ├── InvalidValue  (the topic refuses what does not fit its declared columns)
     │   │   └── InvalidTimestamp (the topic refuses what is too old, or too far ahead)
@@ -109,6 +110,12 @@ class InvalidConfig(InvalidRequest):
 
 class InvalidArgument(InvalidRequest):
     code = "invalid_argument"
+
+
+class RootMissing(InvalidArgument):
+    """There is no directory where a root was named, or no cluster in it."""
+
+    code = "root_missing"
 
 
 class InvalidRecord(InvalidRequest):

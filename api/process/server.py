@@ -115,7 +115,6 @@ def run(
     kafka_port: int | None = None,
     sockets: Path | None = None,
     around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
-    asked: Callable[[], bool] = lambda: False,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop accepting, answer what is in flight, flush and return.
 
@@ -123,7 +122,7 @@ def run(
     `ready` is given one line when requests are answered; it is printed by default. With `peer_port` this
     process shares its port with others, and listens on that one, too, for the other gateways, and at a Unix
     socket in the directory `sockets`, if there is one. Requests come first to what `around` makes of the
-    application. `asked` says whether a signal to stop came before this could hear it.
+    application.
 
     Raises OSError when the address cannot be listened on, LakelogError when the root cannot be opened,
     SystemExit(1) when the flush was not done.
@@ -164,8 +163,7 @@ def run(
         backlog=BACKLOG,
         timeout_graceful_shutdown=settings.shutdown_timeout_ms // 1_000,
     )
-    door = KafkaDoor(kafka, bounds)
-    server = _Server(config, gateway, ready, queue, door, forced=peer_port is None, asked=asked)
+    server = _Server(config, gateway, ready, queue, KafkaDoor(kafka, bounds), forced=peer_port is None)
     gateway.metrics.watch_connections(
         lambda: server.connections + (0 if queue is None else len(queue)), bounds.max_connections
     )
@@ -173,9 +171,8 @@ def run(
         Duty("certificates", RELOAD_INTERVAL_S, certificate.reload, gateway.failures).start()
     try:
         server.run(listeners)
-    except SystemExit as ended:
-        # By a signal; or starting failed, and uvicorn has logged how: its own code means something else here.
-        sys.exit(1 if ended.code else 0)
+    except SystemExit:
+        sys.exit(1)  # starting failed, and uvicorn has logged how; its own code means something else here
     if gateway.access.is_shut or gateway.brokers.is_refused:
         sys.exit(SHUT_STATUS)
     if server.lifespan.should_exit:
@@ -468,11 +465,10 @@ class _Server(uvicorn.Server):
         handshakes: HandshakeQueue | None,
         kafka: KafkaDoor,
         forced: bool,
-        asked: Callable[[], bool],
     ) -> None:
         """With `forced` a second signal ends it at once; a worker may get both its own and its parent's."""
         super().__init__(config)
-        self._gateway, self._ready, self._forced, self._asked = gateway, ready, forced, asked
+        self._gateway, self._ready, self._forced = gateway, ready, forced
         self._handshakes, self._kafka_door = handshakes, kafka
         self._kafka: Listener | None = None
         self._leaving: asyncio.Task[None] | None = None
@@ -505,8 +501,6 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop, number)
-        if self._asked():
-            self._stop(signal.SIGTERM)
         yield
 
     def _stop(self, number: int) -> None:

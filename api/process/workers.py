@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -41,9 +41,8 @@ _log = logging.getLogger(__name__)
 _spawn = multiprocessing.get_context("spawn")
 
 
-def run_workers(settings: Settings, count: int, asked: Callable[[], bool] = lambda: False) -> None:
-    """Serve by `count` processes until SIGTERM or SIGINT; one that dies is started again. `asked` says
-    whether one came before this could hear it.
+def run_workers(settings: Settings, count: int) -> None:
+    """Serve by `count` processes until SIGTERM or SIGINT; one that dies is started again.
 
     Prints one line when all of them answer. Raises InvalidConfig, OSError; SystemExit(1) when one could not
     be started, or did not end in order, and SystemExit(2) when one must not serve with these settings.
@@ -81,7 +80,7 @@ def run_workers(settings: Settings, count: int, asked: Callable[[], bool] = lamb
             settings = settings.model_copy(update=told)
             kafka_ports = [each.getsockname()[1] for each in led_to]
         sockets = stack.enter_context(socket_directory())
-        _Workers(settings, [*zip(ports, kafka_ports, strict=True)], sockets).run(asked)
+        _Workers(settings, [*zip(ports, kafka_ports, strict=True)], sockets).run()
 
 
 @contextmanager
@@ -115,14 +114,12 @@ class _Workers:
         self._stopping = False
         self._running: dict[SpawnProcess, tuple[_Ports, Connection]] = {}
 
-    def run(self, asked: Callable[[], bool]) -> None:
+    def run(self) -> None:
         signals = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }
-        ready, self._stopping = False, asked()
+        ready = False
         try:
-            if self._stopping:
-                return
             started = [self._start(ports) for ports in self._ports]
             lines = [line for each in started if (line := _said(each)) is not None]
             ready = len(lines) == len(started)

@@ -157,7 +157,7 @@ def security_options() -> dict[str, Any]:
 
 
 def existing_root(data: str | None) -> "Store":
-    """The store that `--data` or the settings name. Raises InvalidArgument when it is missing."""
+    """The store that `--data` or the settings name. Raises RootMissing."""
     from ingest.settings import load_settings
     from log_tables.store.store import open_store
 

@@ -83,7 +83,7 @@ class Cluster:
         """The cluster at `store`'s root; an empty root becomes a cluster unless `create` is false.
 
         `url` is the URL of this process, for its claims; it asks no registry of schemas but `registries`.
-        Raises InvalidArgument when there is no cluster to open, CorruptLog when there are topics and no
+        Raises RootMissing when there is no cluster to open, CorruptLog when there are topics and no
         metadata log.
         """
         clock = clock or SystemClock()

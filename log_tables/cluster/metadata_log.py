@@ -19,9 +19,9 @@ from log_tables.errors import (
     AlreadyExists,
     BrokerReplaced,
     CorruptLog,
-    InvalidArgument,
     InvalidRequest,
     ObjectMissing,
+    RootMissing,
 )
 from log_tables.layout import (
     CLUSTER_METADATA,
@@ -223,7 +223,7 @@ def open_log(store: Store, clock: Clock, create: bool = True) -> Partition:
     """The partition that holds the metadata log of `store`'s root; an empty root gets one unless `create` is
     false.
 
-    Raises InvalidArgument when there is no log to open, CorruptLog when there are topics and no metadata log,
+    Raises RootMissing when there is no log to open, CorruptLog when there are topics and no metadata log,
     UnsupportedTable for a root of another format.
     """
     try:
@@ -254,7 +254,7 @@ def _first(store: Store, clock: Clock, create: bool) -> Partition:
             ) from None
     check_finished(store)
     if not create:
-        raise InvalidArgument(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
+        raise RootMissing(f"there is no lakelog data at {store.url}; name the root that a gateway serves")
     try:
         create_table(store, directory, clock, {PROPERTY_FORMAT: FORMAT})
     except AlreadyExists:

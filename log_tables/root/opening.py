@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from log_tables.clock import Clock
 from log_tables.cluster.cluster import Cluster
-from log_tables.errors import InvalidArgument, InvalidConfig, StoreUnavailable
+from log_tables.errors import InvalidConfig, RootMissing, StoreUnavailable
 from log_tables.layout import METADATA_DIRECTORY, log_directory
 from log_tables.schemas.registry_client import RegistryAccess
 from log_tables.store.store import Durability, Store, open_store, requests_are_paid
@@ -34,17 +34,17 @@ def open_root(
 
     With a `cluster_id` it must exist, too, and `open_cluster` says whether it is the right one. `mounts`
     lists those that the machine is to have. Raises StoreUnavailable for a root that is not there and has to
-    be, InvalidArgument, CorruptLog.
+    be, RootMissing for another that is not there, InvalidArgument, CorruptLog.
     """
     if must_exist or cluster_id:
         try:
             store = open_store(url, options, create=False, clock=clock, durability=durability)
-        except InvalidArgument as error:
+        except RootMissing as error:
             raise StoreUnavailable(f"{error.message.partition(';')[0]}; {_advice(url)}") from None
         if not has_cluster(store):
             try:
                 Cluster.open(store, clock, create=False)  # which says more of a log that was lost
-            except InvalidArgument:
+            except RootMissing:
                 said = f"there is no cluster at {url}: no metadata log"
                 raise StoreUnavailable(f"{said}; {_advice(url)}") from None
         if create and requests_are_paid(url):
@@ -71,7 +71,7 @@ def open_cluster(
     create: bool = True,
 ) -> Cluster:
     """The cluster in a store of `open_root`. Raises InvalidConfig for another one than `cluster_id` names,
-    InvalidArgument where there is none and none may be made.
+    RootMissing where there is none and none may be made.
     """
     begins = create and not (must_exist or cluster_id)
     cluster = Cluster.open(store, clock, url, create=begins, registries=registries)
@@ -98,7 +98,7 @@ def _advice(url: str) -> str:
 def _is_there(url: str) -> bool:
     try:
         return has_cluster(open_store(url, create=False))
-    except InvalidArgument:
+    except RootMissing:
         return False
 
 

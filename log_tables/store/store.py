@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
 from log_tables.clock import Clock, SystemClock
-from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing
+from log_tables.errors import AlreadyExists, InvalidArgument, ObjectMissing, RootMissing
 from log_tables.store.file import is_directory, system_flush, unusable
 from log_tables.store.local import LocalStore, make_root
 from log_tables.store.objects import Data, ObjectInfo, Put, PutIfAbsent, one_spelling
@@ -200,7 +200,7 @@ def open_store(
     as for a reader, a missing directory is created, and an object store has to show that it has conditional
     puts. A directory that is created has the object `first`, a path and its data, from its first moment on.
     `durability` says what `put_new_before` may rely on in a directory.
-    Raises InvalidArgument, StoreUnavailable.
+    Raises RootMissing for a directory that is not there, InvalidArgument, StoreUnavailable.
     """
     text = os.fspath(url)
     parts = urlsplit(text) if "://" in text else None
@@ -278,7 +278,7 @@ def _directory(path: str, text: str, create: bool, first: tuple[str, bytes] | No
             said, error, "name another, or give this user the permission", InvalidArgument
         ) from None
     if not there:
-        raise InvalidArgument(
+        raise RootMissing(
             f"there is no directory {text}; name the root of the tables, for a command with --data"
         )
     return root

@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 import pytest
@@ -40,20 +40,25 @@ def refused_tool(name: str, *arguments: str) -> str:
     return said
 
 
-def tool_command(name: str, *arguments: str, properties: Mapping[str, str] = {}) -> list[str]:
+def tool_command(
+    name: str, *arguments: str, properties: Mapping[str, str] = {}, options: Sequence[str] = ()
+) -> list[str]:
     """The command of a tool of Apache Kafka: a class of the package of most tools, or by its full name.
-    `properties` are those of its JVM.
+    `properties` and `options` are those of its JVM.
     """
     if not JARS.exists():
         pytest.skip("no jars of Kafka: `make setup` fetches them")
     java, full = java_home() / "bin" / "java", name if "kafka." in name else f"{TOOLS}.{name}"
     given = [f"-D{key}={value}" for key, value in properties.items()]
-    return [str(java), *QUICK_JVM, *given, "-cp", f"{JARS}/*", full, *arguments]
+    return [str(java), *QUICK_JVM, *options, *given, "-cp", f"{JARS}/*", full, *arguments]
 
 
-def start_tool(name: str, *arguments: str, output: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """Start a tool of Apache Kafka that runs until it is ended."""
-    return subprocess.Popen(tool_command(name, *arguments), stdout=output, env=without_java_options())
+def start_tool(
+    name: str, *arguments: str, output: IO[bytes], options: Sequence[str] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start a tool of Apache Kafka that runs until it is ended, in a JVM with these options."""
+    command = tool_command(name, *arguments, options=options)
+    return subprocess.Popen(command, stdout=output, env=without_java_options())
 
 
 def go_client(name: str, *arguments: str) -> str:

@@ -3,8 +3,9 @@
 The new log has grown past their offset when they ask again: by its epoch they hear that it is another one.
 """
 
-from collections.abc import Iterator
-from contextlib import closing
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,17 +87,48 @@ def test_librdkafka_tells_its_program_if_it_is_to(scene: Scene) -> None:
         assert "truncation" in error.str()
 
 
-def test_java_goes_back_to_where_both_are_alike(scene: Scene, tmp_path: Path) -> None:
-    said = tmp_path / "said.txt"
+@dataclass
+class JavaReader:
+    """Java's consumer, which prints what it reads of `t`."""
+
+    said: Path
+    process: "subprocess.Popen[bytes]"
+
+    def values(self) -> list[bytes]:
+        return self.said.read_bytes().split()
+
+
+@contextmanager
+def java_reader(scene: Scene, *arguments: str, options: Sequence[str] = ()) -> Iterator[JavaReader]:
+    """One that has read OLD and LOST, with more arguments, in a JVM with these options."""
+    said = scene.directory / "said.txt"
+    told = ("--bootstrap-server", scene.gateway.bootstrap, "--topic", "t", "--partition", "0", *arguments)
     with said.open("wb") as output:
-        arguments = ("--bootstrap-server", scene.gateway.bootstrap, "--topic", "t")
-        place = ("--partition", "0", "--offset", "earliest")
-        process = start_tool("consumer.ConsoleConsumer", *arguments, *place, output=output)
+        process = start_tool("consumer.ConsoleConsumer", *told, output=output, options=options)
         try:
-            wait_until(lambda: said.read_bytes().split() == OLD + LOST, "it has read all")
-            scene.promote()
-            wait_until(lambda: len(said.read_bytes().split()) >= 7 + len(NEW), "it has read on")
+            reader = JavaReader(said, process)
+            wait_until(lambda: reader.values() == OLD + LOST, "it has read all")
+            yield reader
         finally:
             process.kill()
             process.wait()
-    assert said.read_bytes().split() == OLD + LOST + NEW
+
+
+def test_java_goes_back_to_where_both_are_alike(scene: Scene) -> None:
+    with java_reader(scene, "--offset", "earliest") as reader:
+        scene.promote()
+        wait_until(lambda: len(reader.values()) >= 7 + len(NEW), "it has read on")
+        assert reader.values() == OLD + LOST + NEW
+
+
+def test_java_tells_its_program_if_it_is_to(scene: Scene) -> None:
+    """The console's consumer ends by any error; the JVM notes what was thrown."""
+    thrown = scene.directory / "thrown.txt"
+    log, told = f"-Xlog:exceptions=info:file={thrown}", ("--command-property", "auto.offset.reset=none")
+    with java_reader(scene, "--offset", "0", *told, options=[log]) as reader:
+        scene.promote()
+        reader.process.wait(WAIT_S)
+        assert reader.values() == OLD + LOST
+    text = thrown.read_text()
+    assert "LogTruncationException" in text
+    assert "divergent offsets {t-0=OffsetAndMetadata{offset=3, leaderEpoch=0" in text

@@ -22,7 +22,7 @@ from lakelog.cli.common import (
     source_of,
 )
 from log_tables.counts import counted
-from log_tables.errors import AuthorizationFailed, InvalidArgument
+from log_tables.errors import AuthorizationFailed, InvalidArgument, RootMissing
 
 if TYPE_CHECKING:
     from jobs.mirror.groups import GroupProgress, GroupSync
@@ -127,7 +127,7 @@ def _existing_or_empty(data: str | None) -> "Cluster":
 
     try:
         return cluster_at(data)
-    except InvalidArgument:
+    except RootMissing:
         return Cluster.open(open_store("memory://"))
 
 

@@ -4,8 +4,7 @@ import errno
 import logging
 import os
 import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -86,7 +85,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
     ] = [],  # noqa: B006 -- typer copies it
 ) -> None:
     """Run a gateway until SIGTERM or Ctrl-C. docs/operating.md of the sources lists every setting."""
-    with _ended_in_order() as asked:
+    with _ended_in_order():
         from ingest.settings import load_settings
 
         named = {
@@ -102,17 +101,10 @@ def serve(  # noqa: PLR0913, PLR0917 -- each is an option
         if kafka_port is not None:
             at = f"[{settings.host}]" if ":" in settings.host else settings.host
             settings = settings.model_copy(update={"kafka_listener": f"{at}:{kafka_port}"})
-        _serve(settings, workers, maintain, mirror, replicate, asked)
+        _serve(settings, workers, maintain, mirror, replicate)
 
 
-def _serve(
-    settings: "Settings",
-    workers: int,
-    maintain: bool,
-    mirror: bool,
-    standby: str | None,
-    asked: Callable[[], bool],
-) -> None:
+def _serve(settings: "Settings", workers: int, maintain: bool, mirror: bool, standby: str | None) -> None:
     # Arrow's own pool keeps what it freed, a heap for each commit thread; malloc gives it back (measured
     # while 10 million records passed: 360 MB resident against 470 MB). It is chosen when Arrow is loaded.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -120,7 +112,7 @@ def _serve(
 
     log_to_stderr(settings.log_level, settings.log_format)
     try:
-        _run(settings, workers, maintain, mirror, standby, asked)
+        _run(settings, workers, maintain, mirror, standby)
     except (LakelogError, OSError) as error:
         if settings.log_format != "json":
             raise
@@ -128,14 +120,7 @@ def _serve(
         raise typer.Exit(exit_code(error)) from None
 
 
-def _run(
-    settings: "Settings",
-    workers: int,
-    maintain: bool,
-    mirror: bool,
-    standby: str | None,
-    asked: Callable[[], bool],
-) -> None:
+def _run(settings: "Settings", workers: int, maintain: bool, mirror: bool, standby: str | None) -> None:
     # Imported here, so that the other commands do not wait for the whole gateway.
     from api.process.server import check_exposure, run
     from api.process.workers import run_workers
@@ -156,9 +141,9 @@ def _run(
             stack.enter_context(replication(settings, standby))
         try:
             if workers == 1:
-                run(settings, asked=asked)
+                run(settings)
             else:
-                run_workers(settings, workers, asked)
+                run_workers(settings, workers)
         except OSError as error:
             raise _told(error, settings) from None
 
@@ -187,24 +172,18 @@ def _told(error: OSError, settings: "Settings") -> OSError:
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[Callable[[], bool]]:
+def _ended_in_order() -> Iterator[None]:
     """A signal before the server has its own handlers ends the process: there is nothing else to end yet.
-
-    Gives whether one came: Python drops what a handler raises within a callback, as each import has one.
+    What runs beside it ends with it.
     """
-    came: list[int] = []
 
-    def end(number: int, _frame: object) -> None:
-        came.append(number)
-        sys.exit(0)
+    def end(_number: int, _frame: object) -> None:
+        # Not by an error: Python drops one that is raised within a callback, as each import has one.
+        os._exit(0)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(came)
-    except Exception:
-        if not came:
-            raise
-        sys.exit(0)  # Python wraps what a handler raises, as where a class is made
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -11,17 +11,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from log_tables.cluster.topic import check_topic_name
 from log_tables.errors import InvalidArgument
 from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 StreamOffset = dict[str, Any]
-"""`{"orders": {"id": …, "0": 23}}`: the JSON of Spark's Kafka source, and the topic's id."""
+"""`{"orders": {"id": …, "epoch": …, "0": 23}}`: the JSON of Spark's Kafka source, and which log it is of."""
 
 TOPIC_ID = "id"
 """The key among a topic's partitions that says which incarnation of the topic they belong to."""
+
+LOG_EPOCH = "epoch"
+"""The key beside it that says in which log epoch of the root the offsets were taken; without it in 0."""
 
 BEGIN = "~begin"
 """The key under which the end of the first micro-batch holds where that begins. No topic can have this name.
@@ -34,17 +37,20 @@ UNDECIDED: StreamOffset = {BEGIN: "undecided"}
 
 
 def encode(
-    ends: Mapping[TopicIdPartition, int], begins: Mapping[TopicIdPartition, int] | None = None
+    ends: Mapping[TopicIdPartition, int],
+    epoch: int = 0,
+    begins: Mapping[TopicIdPartition, int] | None = None,
 ) -> StreamOffset:
-    """The end of a micro-batch; for the first one, `begins` is where it begins.
+    """The end of a micro-batch, taken in a log epoch; for the first one, `begins` is where it begins.
 
     The order is always the same: Spark compares offsets by their text.
     """
     stream_offset: StreamOffset = {}
+    taken = {LOG_EPOCH: epoch} if epoch else {}
     for partition, offset in sorted(ends.items()):
-        of_topic = stream_offset.setdefault(partition.topic, {TOPIC_ID: partition.topic_id})
+        of_topic = stream_offset.setdefault(partition.topic, {TOPIC_ID: partition.topic_id, **taken})
         of_topic[str(partition.partition)] = offset
-    return stream_offset if begins is None else {**stream_offset, BEGIN: encode(begins)}
+    return stream_offset if begins is None else {**stream_offset, BEGIN: encode(begins, epoch)}
 
 
 def decode(stream_offset: StreamOffset) -> dict[TopicIdPartition, int]:
@@ -55,7 +61,7 @@ def decode(stream_offset: StreamOffset) -> dict[TopicIdPartition, int]:
             for topic, entries in stream_offset.items()
             if topic != BEGIN
             for partition, offset in entries.items()
-            if partition != TOPIC_ID
+            if partition not in (TOPIC_ID, LOG_EPOCH)
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidArgument(
@@ -64,13 +70,26 @@ def decode(stream_offset: StreamOffset) -> dict[TopicIdPartition, int]:
         ) from None
 
 
-def decode_begin(start: StreamOffset, end: StreamOffset) -> dict[TopicIdPartition, int]:
-    """The offset of each partition at which the micro-batch from `start` to `end` begins."""
-    return decode(end[BEGIN] if BEGIN in end and start != end else start)
+def epochs(stream_offset: StreamOffset) -> dict[str, int]:
+    """The log epoch in which the offsets of each topic were taken, of what `decode` takes."""
+    return {topic: entries.get(LOG_EPOCH, 0) for topic, entries in stream_offset.items() if topic != BEGIN}
+
+
+def begin_of(start: StreamOffset, end: StreamOffset) -> StreamOffset:
+    """Where the micro-batch from `start` to `end` begins."""
+    found: StreamOffset = end[BEGIN] if BEGIN in end and start != end else start
+    return found
 
 
 EARLIEST, LATEST = -2, -1
 """The numbers of the ends of the log in a JSON of offsets (Kafka's ListOffsets)."""
+
+
+class TakenOf(NamedTuple):
+    """The incarnation of a topic, and the log epoch of the root, in which its offsets were taken."""
+
+    topic_id: str
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +97,13 @@ class Position:
     """Where to begin or end: the same for every partition, or one each.
 
     Of `offsets` EARLIEST and LATEST stand for the ends of the log; `times` are milliseconds since 1970, and
-    stand for the first record that is not older.
+    stand for the first record that is not older. `taken_of` knows the topics whose offsets a query has told.
     """
 
     everywhere: int | None = None
     everywhere_ms: int | None = None
     offsets: Mapping[TopicPartition, int] | None = None
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    taken_of: Mapping[str, TakenOf] = field(default_factory=dict)
     times_ms: Mapping[TopicPartition, int] | None = None
     option: str = ""
 
@@ -123,8 +142,8 @@ def _offsets(option: str, text: str, forbidden: int | None) -> Position:
         hint = (
             'give earliest, latest, or JSON such as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
         )
-        offsets, topic_ids = _by_partition(option, text, EARLIEST, hint)
-        chosen = Position(offsets=offsets, topic_ids=topic_ids, option=option)
+        offsets, taken_of = _by_partition(option, text, EARLIEST, hint)
+        chosen = Position(offsets=offsets, taken_of=taken_of, option=option)
         named = [*offsets.values()]
     if forbidden in named:
         raise InvalidArgument(
@@ -136,24 +155,27 @@ def _offsets(option: str, text: str, forbidden: int | None) -> Position:
 
 def _by_partition(
     option: str, text: str, low: int, hint: str
-) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-    """Numbers from `low` on by partition, and the topic ids that a progress report has between them."""
-    found, topic_ids = {}, {}
+) -> tuple[dict[TopicPartition, int], dict[str, TakenOf]]:
+    """Numbers from `low` on by partition, and what a progress report has between them."""
+    found, taken_of = {}, {}
     for topic, numbers in json_object(option, text, hint).items():
         if topic == BEGIN:
             continue
         check_topic_name(topic)
         if not isinstance(numbers, dict):
             raise InvalidArgument(f"{option} gives {topic} {json.dumps(numbers)}; {hint}")
+        topic_id, epoch = numbers.pop(TOPIC_ID, None), numbers.pop(LOG_EPOCH, 0)
+        if isinstance(topic_id, str) and type(epoch) is int:
+            taken_of[topic] = TakenOf(topic_id, epoch)
+        elif (topic_id, epoch) != (None, 0):
+            shown = json.dumps({TOPIC_ID: topic_id, LOG_EPOCH: epoch})
+            raise InvalidArgument(f"{option} gives {topic} {shown}; {hint}")
         for partition, number in numbers.items():
-            if partition == TOPIC_ID and isinstance(number, str):
-                topic_ids[topic] = number
-            elif not re.fullmatch(r"0|[1-9][0-9]{0,8}", partition) or type(number) is not int or number < low:
+            if not re.fullmatch(r"0|[1-9][0-9]{0,8}", partition) or type(number) is not int or number < low:
                 shown = json.dumps({partition: number})
                 raise InvalidArgument(f"{option} gives {topic} {shown}; {hint}")
-            else:
-                found[TopicPartition(topic, int(partition))] = number
-    return found, topic_ids
+            found[TopicPartition(topic, int(partition))] = number
+    return found, taken_of
 
 
 def json_object(option: str, text: str, hint: str) -> dict[str, object]:

@@ -23,9 +23,10 @@ from lakelog.spark.source.offsets import (
     UNDECIDED,
     OffsetRange,
     StreamOffset,
+    begin_of,
     decode,
-    decode_begin,
     encode,
+    epochs,
     share_out,
 )
 from lakelog.spark.source.options import parse
@@ -117,11 +118,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == UNDECIDED:
             return self._first_end(limit)
-        begins = decode(start)
-        self._subscription.refresh()
+        subscription = self._subscription
+        subscription.refresh()
+        begins = self._kept(start, planned=False)
         self._check_existing(begins)
         ends = self._ends(begins, limit)
-        end = start if ends is None or ends == begins else encode(ends)
+        end = start
+        if ends is not None and not ends == begins == decode(start):
+            end = encode(ends, subscription.log_epoch)
         if self._options.group_id is not None:
             self._report(begins, last=end == start)
         return end
@@ -139,7 +143,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = {subscription.with_topic_id(partition): offset for partition, offset in offsets.items()}
         subscription.refresh()
         ends = self._ends(begins, limit)
-        return UNDECIDED if ends is None else encode(ends, begins)
+        return UNDECIDED if ends is None else encode(ends, subscription.log_epoch, begins)
+
+    def _kept(self, offset: StreamOffset, planned: bool) -> dict[TopicIdPartition, int]:
+        """The offsets of a place in the checkpoint; those at which logs have gone on from older states since.
+
+        It is lost data: DataLost, or a warning for the micro-batch that is `planned`.
+        """
+        kept, fail = decode(offset), self._options.fail_on_data_loss
+        taken_in = epochs(offset)
+        for partition, end in kept.items():
+            kept[partition], why = self._subscription.parting(partition, end, taken_in[partition.topic])
+            if why and (fail or planned):
+                report_loss(why, fail)
+        return kept
 
     def _ends(
         self, begins: Mapping[TopicIdPartition, int], limit: ReadLimit
@@ -222,11 +239,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> StreamOffset | None:  # noqa: N802
         """The ends of the logs, for the progress report."""
-        return encode(self._latest())
+        return encode(self._latest(), self._subscription.log_epoch)
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         """The slices of the micro-batch from `start` to `end`."""
-        begins, ends, existing = decode_begin(start, end), decode(end), self._latest()
+        begins, ends = self._kept(begin_of(start, end), planned=True), self._kept(end, planned=True)
+        existing = self._latest()
         self._check_kept(begins, ends)
         self._check_kept(ends, existing)
         wanted = [

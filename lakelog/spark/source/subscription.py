@@ -36,6 +36,7 @@ class Subscription:
         self.missing: dict[tuple[str, int | None], NotFound] = {}
         self.topics: dict[str, Topic] = {}
         self.partitions: dict[TopicPartition, PartitionReader] = {}
+        self.log_epochs: frozenset[int] = frozenset()
 
     @property
     def remote_root(self) -> str:
@@ -67,6 +68,9 @@ class Subscription:
             return log
 
         self.partitions = dict(zip(chosen, self._pool.map(followed, chosen), strict=True))
+        # One that has begun since the metadata log was read is in the logs alone.
+        epochs = (self._cluster.log_epochs, *(log.snapshot.log_epochs for log in self.partitions.values()))
+        self.log_epochs = frozenset(number for each in epochs for number in each.numbers())
 
     def _prune(self, partition: PartitionReader) -> None:
         version = partition.snapshot.version
@@ -121,6 +125,29 @@ class Subscription:
         topic_name, number = partition
         return TopicIdPartition(topic_name, self.topics[topic_name].topic_id, number)
 
+    @property
+    def log_epoch(self) -> int:
+        """The log epoch of what is read now."""
+        return max(self.log_epochs)
+
+    def parting(self, partition: TopicIdPartition, offset: int, epoch: int) -> tuple[int, str]:
+        """Up to where the log has what was before `offset` in a log epoch, and why not to `offset`; "" where
+        it has all of that.
+
+        A log that goes on from an older state, as that of a promoted standby, has other records from there
+        on (KIP-320). One that ends before `offset` is not meant.
+        """
+        name = TopicPartition(partition.topic, partition.partition)
+        if offset == 0 or name not in self.partitions or self.with_topic_id(name) != partition:
+            return offset, ""
+        _, end = self.partitions[name].snapshot.log_epochs.end_of(epoch, offset)
+        taken = f"offset {offset} of {name} was taken in log epoch {epoch}"
+        if epoch not in self.log_epochs:
+            return min(end, offset), f"{taken}, which this root does not have"
+        if end < offset:
+            return end, f"{taken}, and the log has gone on from an older state at offset {end}"
+        return offset, ""
+
     def resolve(self, position: Position, without_match: WithoutMatch) -> OffsetsByPartition:
         """The offsets that a position stands for, for every partition there is now.
 
@@ -136,7 +163,7 @@ class Subscription:
             return self._at_times(position.times_ms, without_match)
         assert position.offsets is not None
         self._check_named(position.option, position.offsets)
-        self._check_topic_ids(position)
+        self._check_taken_of(position)
         ends = {EARLIEST: self.earliest(), LATEST: self.latest()}
         return {
             chosen: ends[offset][chosen] if offset in ends else offset
@@ -152,13 +179,20 @@ class Subscription:
                 f"{option} must name every partition that the query reads and no other: it {wrong}"
             )
 
-    def _check_topic_ids(self, position: Position) -> None:
-        for name, topic_id in position.topic_ids.items():
-            if name in self.topics and self.topics[name].topic_id != topic_id:
+    def _check_taken_of(self, position: Position) -> None:
+        for (topic, number), offset in (position.offsets or {}).items():
+            taken_of = position.taken_of.get(topic)
+            if taken_of is None:
+                continue
+            if self.topics[topic].topic_id != taken_of.topic_id:
                 raise InvalidArgument(
-                    f"{position.option} holds offsets of an earlier topic {name}, which was re-created "
+                    f"{position.option} holds offsets of an earlier topic {topic}, which was re-created "
                     "since; begin at earliest"
                 )
+            partition = TopicIdPartition(topic, taken_of.topic_id, number)
+            end, why = self.parting(partition, max(0, offset), taken_of.epoch)
+            if why:
+                raise InvalidArgument(f"{position.option}: {why}; begin at earliest, or at offset {end}")
 
     def _at_times(
         self, times_ms: Mapping[TopicPartition, int], without_match: WithoutMatch

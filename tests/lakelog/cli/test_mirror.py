@@ -49,6 +49,13 @@ def sourced(kafka: Broker) -> tuple[str, ...]:
     return ("--source", kafka.bootstrap)
 
 
+def test_a_dry_run_for_a_root_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["mirror", "create", "shop", "--source", "127.0.0.1:1", "--topic", "t", "--dry-run"]
+    monkeypatch.setattr(sys, "argv", ["lakelog", *words])
+    done = CliRunner().invoke(app, [*words, "--data", "sftp://host/root"], catch_exceptions=False)
+    wrong(done, USAGE, "the scheme 'sftp'")
+
+
 def test_the_life_of_a_mirror(sourced: tuple[str, ...], run: Run, store_root: Path, tmp_path: Path) -> None:
     create = ("create", "shop", *sourced, "--topic", "orders", "--topic", "^later-.*")
     shown = printed(run(*create, "--dry-run", "--json"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from log_tables.clock import SystemClock
-from log_tables.errors import InvalidConfig, StoreUnavailable
+from log_tables.errors import InvalidArgument, InvalidConfig, RootMissing, StoreUnavailable
 from log_tables.root.opening import open_cluster, open_root
 
 CLOCK = SystemClock()
@@ -26,6 +26,15 @@ def test_a_root_that_must_exist_is_never_made(tmp_path: Path) -> None:
     cluster_id = made(root)
     store = open_root(str(root), {}, CLOCK, must_exist=True)
     assert open_cluster(store, CLOCK, must_exist=True).cluster_id == cluster_id
+
+
+def test_a_root_with_a_wrong_name_is_not_one_that_is_missing(tmp_path: Path) -> None:
+    for must_exist in (False, True):
+        with pytest.raises(InvalidArgument, match="the scheme 'sftp'") as said:
+            open_root("sftp://host/root", {}, CLOCK, must_exist=must_exist, create=False)
+        assert not isinstance(said.value, RootMissing)
+    with pytest.raises(RootMissing):
+        open_root(str(tmp_path / "none"), {}, CLOCK, create=False)
 
 
 def test_another_cluster_is_refused(tmp_path: Path) -> None:

@@ -186,6 +186,6 @@ def test_it_says_why_it_cannot_open_a_root(tmp_path: Path) -> None:
     made = Child(str(tmp_path / "nothing"))
     kind, told = made.read()
     assert kind is FrameKind.ERROR
-    assert msgspec.json.decode(told, type=QueryFailure).code == "invalid_argument"
+    assert msgspec.json.decode(told, type=QueryFailure).code == "root_missing"
     assert made.process.wait() == 0
     made.end()

@@ -118,6 +118,10 @@ def test_offsets_are_earliest_latest_or_json() -> None:
     [
         *("", "newest", "23", "[]", '{"t": 23}', '{"t": {"0": 1}', '{"t": {"x": 1}}', '{"t": {"-1": 0}}'),
         *(json.dumps({"t": {"0": wrong}}) for wrong in ("23", -3, 1.5, True, None)),
+        *(
+            json.dumps({"t": {"0": 1, **told}})
+            for told in ({"id": 5}, {"epoch": 5}, {"id": "t", "epoch": "5"})
+        ),
     ],
 )
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lakelog.spark.source.offsets import OffsetRange, decode, encode, share_out, split
+from lakelog.spark.source.offsets import BEGIN, OffsetRange, decode, encode, epochs, share_out, split
 from log_tables.topic_partition import TopicIdPartition, TopicPartition
 
 
@@ -24,6 +24,15 @@ def test_a_place_is_kafkas_json_with_the_topics_id() -> None:
     assert decode(json.loads(json.dumps(encoded))) == by_partition
     assert json.dumps(encode(dict(reversed(by_partition.items())))) == json.dumps(encoded)
     assert decode(encode({})) == {}
+
+
+def test_a_place_says_in_which_log_epoch_it_was_taken() -> None:
+    """Unless in the first: then it has no more than the id of the topic."""
+    encoded = encode(offsets(a0=3), 29_740_000, offsets(a0=1))
+    begin = {"a": {"id": "id of a", "epoch": 29_740_000, "0": 1}}
+    assert encoded == {"a": {"id": "id of a", "epoch": 29_740_000, "0": 3}, BEGIN: begin}
+    assert (decode(encoded), epochs(encoded)) == (offsets(a0=3), {"a": 29_740_000})
+    assert epochs(encode(offsets(a0=3))) == {"a": 0}
 
 
 @pytest.mark.parametrize(
