@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from jobs.engine import Engine
-from jobs.outcome import JobOutcome, reason
+from jobs.outcome import OVERTAKEN, JobOutcome, reason
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -30,7 +30,7 @@ _AHEAD_MS = 24 * 60 * 60 * 1000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireStep:
     """Delete the records below offset `before` of a partition, which are `segments` whole segments from
-    `begin` on.
+    `begin` on. It was planned for a log that starts at `log_start`.
     """
 
     topic: str
@@ -38,6 +38,7 @@ class ExpireStep:
     directory: str
     before: int
     begin: int
+    log_start: int
     segments: int
     records: int
     size_bytes: int
@@ -98,6 +99,7 @@ def _expire(state: PartitionState, gone: Sequence[Segment]) -> ExpireStep:
         directory=state.directory,
         before=gone[-1].last_offset + 1,
         begin=gone[0].base_offset,
+        log_start=state.snapshot.log_start,
         segments=len(gone),
         records=sum(segment.records for segment in gone),
         size_bytes=sum(segment.size for segment in gone),
@@ -110,9 +112,12 @@ def run(_: Engine, cluster: Cluster, steps: Sequence[ExpireStep]) -> Iterator[Jo
     def expire(step: ExpireStep) -> JobOutcome:
         started = timer()
         try:
-            partition_of(cluster, step.topic, step.partition, step.directory).truncate(step.before)
-        except LakelogError as error:
-            return JobOutcome(job=NAME, topic=step.topic, partition=step.partition, error=reason(error))
+            log = partition_of(cluster, step.topic, step.partition, step.directory)
+            error = None if log.truncate(step.before, step.log_start) >= step.before else OVERTAKEN
+        except LakelogError as raised:
+            error = reason(raised)
+        if error is not None:
+            return JobOutcome(job=NAME, topic=step.topic, partition=step.partition, error=error)
         return JobOutcome(
             job=NAME,
             topic=step.topic,

@@ -11,7 +11,7 @@ room for neither. Then those files are deleted which a commit that is there alre
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -43,6 +43,7 @@ from log_tables.limits import (
     REPLACED_FILE_RETENTION_MS,
     VACUUM_MARK_AGE_MS,
 )
+from log_tables.store.objects import ObjectInfo
 from log_tables.store.store import Store
 from log_tables.table.commit import VACUUM, Commit
 from log_tables.table.delta_log import commit_info
@@ -57,6 +58,7 @@ SPARED_MS = 2 * CONFIRMATION_MAX_AGE_S * 1000
 _COMMIT_BYTES = 64 * KIB
 """More than a commit without files takes of a disk, with its temporary name and the blocks of directories."""
 
+_Ledger = tuple[ObjectInfo, bool, Sequence[str]]
 _names_decoder = msgspec.json.Decoder(list[str])
 
 
@@ -75,8 +77,8 @@ class VacuumResult:
 @dataclass(slots=True)
 class _Found:
     """The unreferenced files of a table: names to mark, of files that were replaced and of others, the
-    number of marked ones that wait, due ones by size, and the due ledgers with their times by the store's
-    clock, in milliseconds.
+    number of marked ones that wait, due ones by size, the due ledgers with their times by the store's clock,
+    in milliseconds, and ledgers that count no more.
     """
 
     began_ms: int
@@ -85,6 +87,7 @@ class _Found:
     waiting: int = 0
     due: dict[str, int] = field(default_factory=dict)
     due_ledgers: dict[str, int] = field(default_factory=dict)
+    void_ledgers: list[str] = field(default_factory=list)
 
 
 def vacuum(
@@ -139,8 +142,9 @@ def _look(table: Table, replaced_ms: int, held: Callable[[], Collection[str]]) -
     found = _Found(table.store.now_ms())
     snapshot = table.refresh(wait=True)
     begin = max(snapshot.log_start, snapshot.tiered)
-    due, waiting = _marked(table, found, replaced_ms, max(replaced_ms, retention_ms(snapshot)))
+    ledgers = [*_ledgers(table, found, replaced_ms, max(replaced_ms, retention_ms(snapshot)))]
     live = {*(segment.path for segment in snapshot.segments), *held()}
+    due, waiting = _marked(found, ledgers, live)
     gone = {*snapshot.tombstones}
     prefix = f"{table.directory}/"
     for item in table.store.list(prefix):
@@ -158,9 +162,8 @@ def _look(table: Table, replaced_ms: int, held: Callable[[], Collection[str]]) -
     return found
 
 
-def _marked(table: Table, found: _Found, replaced_ms: int, kept_ms: int) -> tuple[set[str], set[str]]:
-    """The names in the ledgers that are due, and in the others; notes the due ledgers in `found`."""
-    due, waiting = set[str](), set[str]()
+def _ledgers(table: Table, found: _Found, replaced_ms: int, kept_ms: int) -> Iterator[_Ledger]:
+    """The ledgers, whether each is due, and the names in it."""
     for item in table.store.list(f"{vacuum_directory(table.directory)}/"):
         if not is_ledger(item.path):
             continue
@@ -168,9 +171,25 @@ def _marked(table: Table, found: _Found, replaced_ms: int, kept_ms: int) -> tupl
             # Older, not as old: some stores stamp whole seconds.
             stay_ms = replaced_ms if is_ledger(item.path, replaced=True) else kept_ms
             old = item.modified_ms < found.began_ms - stay_ms
-            (due if old else waiting).update(_names(table.store, item.path))
-            if old:
-                found.due_ledgers[item.path] = item.modified_ms
+            yield item, old, _names(table.store, item.path)
+
+
+def _marked(
+    found: _Found, ledgers: Iterable[_Ledger], live: Collection[str]
+) -> tuple[set[str], set[str]]:
+    """The names in the ledgers that are due, and in the others; notes these ledgers in `found`.
+
+    One that names a file of the table is void: a restore brought that back at the time of the mark, and its
+    records may be deleted again, for a day from then on. The rest of its files are marked once more.
+    """
+    due, waiting = set[str](), set[str]()
+    for item, old, names in ledgers:
+        if not live.isdisjoint(names):
+            found.void_ledgers.append(item.path)
+            continue
+        (due if old else waiting).update(names)
+        if old:
+            found.due_ledgers[item.path] = item.modified_ms
     return due, waiting
 
 
@@ -194,6 +213,8 @@ def _mark(table: Table, found: _Found, most: int) -> None:
         # A store that repeated the put says that it exists; if it does not, the next vacuum marks again.
         with suppress(AlreadyExists):
             table.store.put_if_absent(path, msgspec.json.encode(names))
+    for path in found.void_ledgers:
+        table.store.delete(path)
 
 
 def _mark_where_there_is_room(table: Table, found: _Found, most: int) -> bool:

@@ -125,6 +125,7 @@ def test_a_step_says_what_goes() -> None:
         directory="topics/t/partition=3",
         before=30,
         begin=0,
+        log_start=0,
         segments=3,
         records=30,
         size_bytes=300,
