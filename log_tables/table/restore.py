@@ -166,8 +166,8 @@ def _with(now: Snapshot, segments: Sequence[Segment], log_start: int) -> Snapsho
 
 
 def _in_order_of_time(some: Sequence[Segment], now: Snapshot) -> list[Segment]:
-    """`some` segments, none with a later modification time than the first one of `now`: when that was appended
-    there may have been none before it, and the clock behind that of theirs.
+    """`some` segments, none with a later modification time than the first one of `now`: where that came into
+    an empty table, the clock may have been behind that of theirs.
     """
     latest = now.segments[0].modification_time if now.segments else None
     found = list[Segment]()

@@ -174,9 +174,7 @@ def _ledgers(table: Table, found: _Found, replaced_ms: int, kept_ms: int) -> Ite
             yield item, old, _names(table.store, item.path)
 
 
-def _marked(
-    found: _Found, ledgers: Iterable[_Ledger], live: Collection[str]
-) -> tuple[set[str], set[str]]:
+def _marked(found: _Found, ledgers: Iterable[_Ledger], live: Collection[str]) -> tuple[set[str], set[str]]:
     """The names in the ledgers that are due, and in the others; notes these ledgers in `found`.
 
     One that names a file of the table is void: a restore brought that back at the time of the mark, and its
@@ -184,7 +182,7 @@ def _marked(
     """
     due, waiting = set[str](), set[str]()
     for item, old, names in ledgers:
-        if not live.isdisjoint(names):
+        if any(name in live for name in names):
             found.void_ledgers.append(item.path)
             continue
         (due if old else waiting).update(names)
@@ -261,8 +259,8 @@ def _outrun_due(table: Table, found: _Found) -> None:
             raise StoreFull(
                 f"{counted(len(found.due), 'file')} of {table.directory} ({sum(found.due.values()):,} bytes) "
                 f"may be deleted once there is room for a commit of {_COMMIT_BYTES:,} bytes, and there is "
-                f"none ({error.message}): free so much outside of the root, then run `lakelog maintain --once "
-                "--job housekeeping`"
+                f"none ({error.message}): free so much outside of the root, then run "
+                "`lakelog maintain --once --job housekeeping`"
             ) from None
         found.due, found.due_ledgers = due, outrun
 

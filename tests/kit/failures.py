@@ -65,7 +65,7 @@ def dies(then: Callable[[Callable[[], object]], Failure]) -> Callable[[Callable[
 def unwritten(step: Callable[[], object]) -> Failure:
     """The process dies before the call, and `step` happens."""
 
-    def die(perform: Callable[[], object]) -> object:  # noqa: ARG001 (it is not performed)
+    def die(perform: Callable[[], object]) -> object:
         step()
         raise Crash
 

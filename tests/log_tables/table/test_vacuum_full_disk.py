@@ -1,4 +1,4 @@
-"""Vacuum alone, on a disk without room: it marks from the reserve, and gives the room back; and without one."""
+"""Vacuum alone, on a disk without room, with a reserve and without one: it gives room back."""
 
 import os
 import shutil
@@ -76,9 +76,13 @@ def test_without_any_room_it_deletes_what_a_commit_allows_that_is_there(
         fill(disk / "filling")
         assert shutil.disk_usage(disk).free == 0
         if not is_outrun:
-            with pytest.raises(StoreFull, match=r"^4 files of topics/t/partition=0 \(4,.* bytes\) may be del"):
+            with pytest.raises(
+                StoreFull, match=r"^4 files of topics/t/partition=0 \(4,.* bytes\) may be del"
+            ):
                 vacuum(log.table)
-            assert [item.size > MIB for item in store.list(log.directory) if "-" in item.path].count(True) == 4
+            assert [item.size > MIB for item in store.list(log.directory) if "-" in item.path].count(
+                True
+            ) == 4
             (disk / "filling").unlink()
         done = vacuum(log.table)
         assert (done.marked, done.deleted) == (1, 4)
