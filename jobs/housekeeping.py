@@ -4,7 +4,7 @@ A gateway writes the checkpoints of the partitions that it leads; other partitio
 log_tables/table/vacuum.py selects the files that may go, and log_tables/segments/staging.py the staged ones.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from log_tables.cluster.admin.sweep import sweep
 from log_tables.cluster.cluster import Cluster
 from log_tables.cluster.group_log import pending_files
 from log_tables.counts import counted
-from log_tables.errors import LakelogError
+from log_tables.errors import LakelogError, StoreFull
 from log_tables.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
 from log_tables.limits import (
     CHECKPOINT_INTERVAL_COMMITS,
@@ -166,10 +166,12 @@ def _tidy(cluster: Cluster, step: TidyStep) -> JobOutcome | None:
     try:
         partition = partition_of(cluster, step.topic, step.partition, step.directory)
         table = _table(cluster, step)
-        if step.checkpoint:
-            table.checkpoint(partition.config.producer_expiration_ms)
+        checkpoint = partial(table.checkpoint, partition.config.producer_expiration_ms)
+        is_checkpointed = step.checkpoint and _with_room(checkpoint, step.clean)
         cleaned = table.delete_expired_log() if step.clean else 0
         swept = _vacuum(cluster, step, table) if step.clean else None
+        if step.checkpoint and not is_checkpointed:
+            checkpoint()
     except LakelogError as error:
         return JobOutcome(
             job=NAME,
@@ -190,6 +192,17 @@ def _tidy(cluster: Cluster, step: TidyStep) -> JobOutcome | None:
         bytes_before=size,
         seconds=timer() - started,
     )
+
+
+def _with_room(write: Callable[[], None], makes_room: bool) -> bool:
+    """Do `write`, unless there is no room for it and what follows `makes_room`; returns whether it did."""
+    try:
+        write()
+    except StoreFull:
+        if not makes_room:
+            raise
+        return False
+    return True
 
 
 def preview(cluster: Cluster, step: TidyStep) -> str | None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from jobs.engine import Engine
-from jobs.outcome import JobOutcome, reason
+from jobs.outcome import OVERTAKEN, JobOutcome, reason
 from jobs.state import OPENED_AT_ONCE, PartitionState, partition_of
 from log_tables.clock import timer
 from log_tables.cluster.cluster import Cluster
@@ -30,7 +30,8 @@ _AHEAD_MS = 24 * 60 * 60 * 1000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireStep:
     """Delete the records below offset `before` of a partition, which are `segments` whole segments from
-    `begin` on.
+    `begin` on. It was planned for a log that starts at `log_start`, of a topic that `keeps` so many
+    milliseconds, and bytes.
     """
 
     topic: str
@@ -38,6 +39,8 @@ class ExpireStep:
     directory: str
     before: int
     begin: int
+    log_start: int
+    keeps: tuple[int | None, int | None]
     segments: int
     records: int
     size_bytes: int
@@ -98,6 +101,8 @@ def _expire(state: PartitionState, gone: Sequence[Segment]) -> ExpireStep:
         directory=state.directory,
         before=gone[-1].last_offset + 1,
         begin=gone[0].base_offset,
+        log_start=state.snapshot.log_start,
+        keeps=(state.config.retention_ms, state.config.retention_bytes),
         segments=len(gone),
         records=sum(segment.records for segment in gone),
         size_bytes=sum(segment.size for segment in gone),
@@ -105,14 +110,26 @@ def _expire(state: PartitionState, gone: Sequence[Segment]) -> ExpireStep:
 
 
 def run(_: Engine, cluster: Cluster, steps: Sequence[ExpireStep]) -> Iterator[JobOutcome]:
-    """Do `steps` without workers: there is nothing to compute."""
+    """Do `steps` without workers: there is nothing to compute. One is left to the next run where the settings
+    were changed since they were read, or records were brought back since the plan.
+    """
+
+    def has_changed(step: ExpireStep) -> bool:
+        topic = cluster.cached_topic(step.topic)
+        keeps = None if topic is None else (topic.config.retention_ms, topic.config.retention_bytes)
+        return keeps not in (None, step.keeps)
 
     def expire(step: ExpireStep) -> JobOutcome:
         started = timer()
         try:
-            partition_of(cluster, step.topic, step.partition, step.directory).truncate(step.before)
-        except LakelogError as error:
-            return JobOutcome(job=NAME, topic=step.topic, partition=step.partition, error=reason(error))
+            log = partition_of(cluster, step.topic, step.partition, step.directory)
+            if has_changed(step):
+                return JobOutcome(job=NAME, topic=step.topic, partition=step.partition, error=OVERTAKEN)
+            error = None if log.truncate(step.before, step.log_start) >= step.before else OVERTAKEN
+        except LakelogError as raised:
+            error = reason(raised)
+        if error is not None:
+            return JobOutcome(job=NAME, topic=step.topic, partition=step.partition, error=error)
         return JobOutcome(
             job=NAME,
             topic=step.topic,
@@ -123,5 +140,7 @@ def run(_: Engine, cluster: Cluster, steps: Sequence[ExpireStep]) -> Iterator[Jo
             seconds=timer() - started,
         )
 
+    if steps:
+        cluster.refresh(wait=True)  # after the tables were looked at: who restores has changed them before
     with ThreadPoolExecutor(OPENED_AT_ONCE) as pool:
         yield from pool.map(expire, steps)

@@ -403,12 +403,14 @@ class Partition(PartitionReader):
                 self._look_next = self.clock.monotonic() + OFFER_MAX_AGE_MS / 1000
                 raise
 
-    def truncate(self, before: int) -> int:
+    def truncate(self, before: int, known_start: int | None = None) -> int:
         """Delete the records below offset `before` (Kafka's DeleteRecords); returns the new log start.
 
         Segments wholly below it are removed, many of them in several commits; inside of a segment our readers
-        skip the records. The log start never moves back: a smaller `before` changes nothing. Raises
-        InvalidOffset, OffsetOutOfRange, and what `refresh` raises; OutcomeUnknown where a part may be done.
+        skip the records. The log start never moves back: a smaller `before` changes nothing. Nor does one
+        that was decided when the log started at `known_start`, if that was moved back since: what a restore
+        has brought back stays. Raises InvalidOffset, OffsetOutOfRange, and what `refresh` raises;
+        OutcomeUnknown where a part may be done.
         """
         self.refresh(wait=True)
         if before < 0:
@@ -421,7 +423,12 @@ class Partition(PartitionReader):
             )
 
         def due(snapshot: Snapshot) -> Due | None:
-            return None if before <= snapshot.log_start else below(snapshot, before)
+            nonlocal known_start
+            start = snapshot.log_start
+            if before <= start or (known_start is not None and start < known_start):
+                return None
+            known_start = None if known_start is None else start
+            return below(snapshot, before)
 
         remove_first(self.table, DELETE_RECORDS, due)
         return self.log_start

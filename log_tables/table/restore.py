@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from log_tables.clock import check_recent
 from log_tables.counts import counted
 from log_tables.errors import Conflict, begun
@@ -134,11 +136,7 @@ def _oldest(table: Table, newest: int, is_before: IsBefore) -> tuple[Snapshot, i
 def check_restorable(table: Table, past: Past) -> None:
     """Raise Conflict, with the offsets or the file, unless `restore` could bring all of `past` back."""
     now = table.snapshot
-    if past.log_start < now.tiered:
-        raise Conflict(
-            f"the records of {table.directory} below offset {now.tiered} were in the remote root, and are "
-            "deleted there; choose a later state"
-        )
+    _check_here(table, past, now)
     there = {item.path: item.size for item in table.store.list(f"{table.directory}/")}
     for segment in past.segments:
         if there.get(f"{table.directory}/{segment.path}") != segment.size:
@@ -153,10 +151,30 @@ def check_restorable(table: Table, past: Past) -> None:
         )
 
 
+def _check_here(table: Table, past: Past, now: Snapshot) -> None:
+    if past.log_start < now.tiered:
+        raise Conflict(
+            f"the records of {table.directory} below offset {now.tiered} were in the remote root, and are "
+            "deleted there; choose a later state"
+        )
+
+
 def _with(now: Snapshot, segments: Sequence[Segment], log_start: int) -> Snapshot:
     """`now` with `segments`, from `log_start` on."""
     adds = tuple(segment.add(data_change=False) for segment in segments)
     return now.apply(Commit(CommitInfo(), (Txn(TXN_LOG_START, log_start),), adds))
+
+
+def _in_order_of_time(some: Sequence[Segment], now: Snapshot) -> list[Segment]:
+    """`some` segments, none with a later modification time than the first one of `now`: where that came into
+    an empty table, the clock may have been behind that of theirs.
+    """
+    latest = now.segments[0].modification_time if now.segments else None
+    found = list[Segment]()
+    for each in reversed(some):
+        latest = each.modification_time if latest is None else min(latest, each.modification_time)
+        found.append(replace(each, modification_time=latest))
+    return found[::-1]
 
 
 def _hole(after: Snapshot, end: int) -> str | None:
@@ -182,6 +200,7 @@ def restore(table: Table, past: Past, most: int = REWRITTEN_FILES_MAX) -> int:
         check_recent(table.clock, since, f"a restore of {table.directory}")
         if snapshot.log_start <= past.log_start:
             return None
+        _check_here(table, past, snapshot)
         known = {segment.path for segment in snapshot.segments}
         absent = [each for each in past.segments if each.path not in known]
         absent = [each for each in absent if each.base_offset < snapshot.log_start]
@@ -189,7 +208,7 @@ def restore(table: Table, past: Past, most: int = REWRITTEN_FILES_MAX) -> int:
         start = past.log_start if len(some) == len(absent) else some[0].base_offset
         if _hole(_with(snapshot, some, start), snapshot.log_start) is not None:
             raise Conflict(f"records of {table.directory} were deleted at the same time; repeat the restore")
-        adds = tuple(each.add(data_change=False) for each in some)
+        adds = tuple(each.add(data_change=False) for each in _in_order_of_time(some, snapshot))
         return Commit(info, txns=(Txn(TXN_LOG_START, start),), adds=adds)
 
     while True:

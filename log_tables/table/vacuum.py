@@ -5,18 +5,31 @@ A later run deletes them, an hour after that if the table still has their offset
 readers go on in the file that replaced them. Files of records that were deleted or moved stay for 24 hours.
 Only the store's clock counts, which stamps files and ledgers alike, so a file is unreferenced for that long
 whatever the clocks of the machines say.
+
+A mark is a new object, and before files are deleted comes a commit. A disk that is full to its last byte has
+room for neither. Then those files are deleted which a commit that is there already allows to be deleted.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
-from log_tables.errors import AlreadyExists, Conflict, CorruptLog, InvalidArgument, ObjectMissing
+from log_tables.counts import counted
+from log_tables.errors import (
+    AlreadyExists,
+    Conflict,
+    CorruptLog,
+    InvalidArgument,
+    ObjectMissing,
+    StoreFull,
+    begun,
+)
 from log_tables.layout import (
     PROPERTY_FILE_RETENTION,
+    commit_path,
     is_ledger,
     ledger_path,
     segment_base_offset,
@@ -25,10 +38,12 @@ from log_tables.layout import (
 from log_tables.limits import (
     CONFIRMATION_MAX_AGE_S,
     FILE_RETENTION_MS,
+    KIB,
     LEDGER_NAMES_MAX,
     REPLACED_FILE_RETENTION_MS,
     VACUUM_MARK_AGE_MS,
 )
+from log_tables.store.objects import ObjectInfo
 from log_tables.store.store import Store
 from log_tables.table.commit import VACUUM, Commit
 from log_tables.table.delta_log import commit_info
@@ -40,6 +55,10 @@ _INTERVAL = re.compile(rf"(?:interval\s+)?(\d+)\s+({'|'.join(_UNIT_MS)})s?", re.
 SPARED_MS = 2 * CONFIRMATION_MAX_AGE_S * 1000
 """A file that is due earlier is not brought back."""
 
+_COMMIT_BYTES = 64 * KIB
+"""More than a commit without files takes of a disk, with its temporary name and the blocks of directories."""
+
+_Ledger = tuple[ObjectInfo, bool, Sequence[str]]
 _names_decoder = msgspec.json.Decoder(list[str])
 
 
@@ -58,7 +77,8 @@ class VacuumResult:
 @dataclass(slots=True)
 class _Found:
     """The unreferenced files of a table: names to mark, of files that were replaced and of others, the
-    number of marked ones that wait, and due ones by size.
+    number of marked ones that wait, due ones by size, the due ledgers with their times by the store's clock,
+    in milliseconds, and ledgers that count no more.
     """
 
     began_ms: int
@@ -66,7 +86,8 @@ class _Found:
     others: list[str] = field(default_factory=list)
     waiting: int = 0
     due: dict[str, int] = field(default_factory=dict)
-    due_ledgers: list[str] = field(default_factory=list)
+    due_ledgers: dict[str, int] = field(default_factory=dict)
+    void_ledgers: list[str] = field(default_factory=list)
 
 
 def vacuum(
@@ -82,15 +103,19 @@ def vacuum(
     `replaced_ms` after they were marked. With `dry_run` nothing is changed. A ledger has at most
     `ledger_names_max` names, and so many files are deleted between two looks at the table. It may be killed
     at any point, and run at the same time as another vacuum. `held` gives the files that another table over
-    the same directory still names; they count as referenced. Raises StoreUnavailable, OutcomeUnknown,
-    ForeignCommit; InvalidArgument, CorruptLog for a property or a ledger that cannot be read.
+    the same directory still names; they count as referenced. Raises StoreFull where a disk has no room for
+    what must be written before more is deleted, StoreUnavailable, OutcomeUnknown, ForeignCommit;
+    InvalidArgument, CorruptLog for a property or a ledger that cannot be read.
     """
     found = _look(table, max(replaced_ms, REPLACED_FILE_RETENTION_MS), held)
     if dry_run:
         deleted = list(found.due)
     else:
-        _mark(table, found, ledger_names_max)
+        is_marked = _mark_where_there_is_room(table, found, ledger_names_max)
         deleted = _delete_due(table, found, ledger_names_max, held)
+        if not is_marked:
+            with begun(f"{counted(len(deleted), 'file')} of {table.directory} were deleted"):
+                _mark(table, found, ledger_names_max)
     size = sum(found.due[name] for name in deleted)
     return VacuumResult(len(found.replaced) + len(found.others), found.waiting, len(deleted), size)
 
@@ -117,8 +142,9 @@ def _look(table: Table, replaced_ms: int, held: Callable[[], Collection[str]]) -
     found = _Found(table.store.now_ms())
     snapshot = table.refresh(wait=True)
     begin = max(snapshot.log_start, snapshot.tiered)
-    due, waiting = _marked(table, found, replaced_ms, max(replaced_ms, retention_ms(snapshot)))
+    ledgers = [*_ledgers(table, found, replaced_ms, max(replaced_ms, retention_ms(snapshot)))]
     live = {*(segment.path for segment in snapshot.segments), *held()}
+    due, waiting = _marked(found, ledgers, live)
     gone = {*snapshot.tombstones}
     prefix = f"{table.directory}/"
     for item in table.store.list(prefix):
@@ -136,9 +162,8 @@ def _look(table: Table, replaced_ms: int, held: Callable[[], Collection[str]]) -
     return found
 
 
-def _marked(table: Table, found: _Found, replaced_ms: int, kept_ms: int) -> tuple[set[str], set[str]]:
-    """The names in the ledgers that are due, and in the others; notes the due ledgers in `found`."""
-    due, waiting = set[str](), set[str]()
+def _ledgers(table: Table, found: _Found, replaced_ms: int, kept_ms: int) -> Iterator[_Ledger]:
+    """The ledgers, whether each is due, and the names in it."""
     for item in table.store.list(f"{vacuum_directory(table.directory)}/"):
         if not is_ledger(item.path):
             continue
@@ -146,8 +171,23 @@ def _marked(table: Table, found: _Found, replaced_ms: int, kept_ms: int) -> tupl
             # Older, not as old: some stores stamp whole seconds.
             stay_ms = replaced_ms if is_ledger(item.path, replaced=True) else kept_ms
             old = item.modified_ms < found.began_ms - stay_ms
-            (due if old else waiting).update(_names(table.store, item.path))
-            found.due_ledgers += [item.path] if old else []
+            yield item, old, _names(table.store, item.path)
+
+
+def _marked(found: _Found, ledgers: Iterable[_Ledger], live: Collection[str]) -> tuple[set[str], set[str]]:
+    """The names in the ledgers that are due, and in the others; notes these ledgers in `found`.
+
+    One that names a file of the table is void: a restore brought that back at the time of the mark, and its
+    records may be deleted again, for a day from then on. The rest of its files are marked once more.
+    """
+    due, waiting = set[str](), set[str]()
+    for item, old, names in ledgers:
+        if any(name in live for name in names):
+            found.void_ledgers.append(item.path)
+            continue
+        (due if old else waiting).update(names)
+        if old:
+            found.due_ledgers[item.path] = item.modified_ms
     return due, waiting
 
 
@@ -171,13 +211,26 @@ def _mark(table: Table, found: _Found, most: int) -> None:
         # A store that repeated the put says that it exists; if it does not, the next vacuum marks again.
         with suppress(AlreadyExists):
             table.store.put_if_absent(path, msgspec.json.encode(names))
+    for path in found.void_ledgers:
+        table.store.delete(path)
+
+
+def _mark_where_there_is_room(table: Table, found: _Found, most: int) -> bool:
+    """Mark, unless there is no room for it and files are due, which make some; returns whether it did."""
+    try:
+        _mark(table, found, most)
+    except StoreFull:
+        if not found.due:
+            raise
+        return False
+    return True
 
 
 def _delete_due(table: Table, found: _Found, most: int, held: Callable[[], Collection[str]]) -> list[str]:
     """Delete the due files that are still unreferenced, and their ledgers; returns the names of the files."""
     deleted: list[str] = []
     if found.due:
-        outrun_sleepers(table)  # a rewrite that is built again since the marks is too old
+        _outrun_due(table, found)
     for names in _parts(list(found.due), most):
         live = {*(segment.path for segment in table.refresh(wait=True).segments), *held()}
         gone = [name for name in names if name not in live]
@@ -186,6 +239,30 @@ def _delete_due(table: Table, found: _Found, most: int, held: Callable[[], Colle
     for path in found.due_ledgers:
         table.store.delete(path)
     return deleted
+
+
+def _outrun_due(table: Table, found: _Found) -> None:
+    """`outrun_sleepers`: a rewrite that is built again since the marks is too old. Without room for a commit
+    only those files stay due which an earlier one allows to delete.
+
+    That one is an hour younger than their mark: what a rewrite or a restore has looked at before, it has put
+    half an hour later, or not at all. Raises StoreFull where there are no such files.
+    """
+    try:
+        outrun_sleepers(table)
+    except StoreFull as error:
+        newest_ms = table.store.head(commit_path(table.directory, table.snapshot.version)).modified_ms
+        outrun = {path: ms for path, ms in found.due_ledgers.items() if ms + SPARED_MS < newest_ms}
+        names = {name for path in outrun for name in _names(table.store, path)}
+        due = {name: size for name, size in found.due.items() if name in names}
+        if not due:
+            raise StoreFull(
+                f"{counted(len(found.due), 'file')} of {table.directory} ({sum(found.due.values()):,} bytes) "
+                f"may be deleted once there is room for a commit of {_COMMIT_BYTES:,} bytes, and there is "
+                f"none ({error.message}): free so much outside of the root, then run "
+                "`lakelog maintain --once --job housekeeping`"
+            ) from None
+        found.due, found.due_ledgers = due, outrun
 
 
 def spare(table: Table, names: Collection[str]) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from jobs import retention
 from jobs.maintenance import JOBS, Maintenance
-from jobs.outcome import GONE, JobOutcome
+from jobs.outcome import GONE, OVERTAKEN, JobOutcome
 from jobs.retention import ExpireStep
 from jobs.state import PartitionState, look
 from log_tables.clock import ManualClock
-from log_tables.cluster.admin.topic_admin import create_topic, delete_topic
+from log_tables.cluster.admin.topic_admin import alter_topic, create_topic, delete_topic
 from log_tables.cluster.cluster import Cluster
 from log_tables.record import timestamp_text
 from log_tables.root.fsck import check
@@ -125,6 +125,8 @@ def test_a_step_says_what_goes() -> None:
         directory="topics/t/partition=3",
         before=30,
         begin=0,
+        log_start=0,
+        keeps=(25, None),
         segments=3,
         records=30,
         size_bytes=300,
@@ -241,3 +243,13 @@ def test_a_partition_that_fails_stands_in_nobodys_way(cluster: Cluster) -> None:
     assert (failed.error, failed.failed) == (GONE, False)
     assert (done.topic, done.error) == ("u", None)
     assert values(cluster.topic("u").partition(0)) == [b"3"]
+
+
+def test_settings_that_were_changed_since_the_plan_leave_all_to_the_next_run(cluster: Cluster) -> None:
+    """As by an operator who raises them to bring records back."""
+    states, _ = look(cluster)
+    steps = retention.plan(states, cluster.clock.now_ms())
+    alter_topic(Cluster.open(cluster.store, cluster.clock), "t", {"retention.ms": "-1"})
+    outcomes = {outcome.topic: outcome for outcome in retention.run(no_engine, cluster, steps)}
+    assert (outcomes["t"].error, outcomes["t"].failed, outcomes["u"].error) == (OVERTAKEN, False, None)
+    assert values(cluster.topic("t").partition(0)) == [b"0", b"1", b"2", b"3"]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from log_tables.testing import (
     WRITES,
+    Crash,
     Failure,
     answer_lost,
     nothing_landed,
@@ -46,3 +47,26 @@ def after(step: Callable[[], object]) -> Failure:
             step()
 
     return perform_before
+
+
+def dies(then: Callable[[Callable[[], object]], Failure]) -> Callable[[Callable[[], object]], Failure]:
+    """`before` or `after`, and the process dies with it."""
+
+    def failure(step: Callable[[], object]) -> Failure:
+        def perform_and_die(perform: Callable[[], object]) -> object:
+            then(step)(perform)
+            raise Crash
+
+        return perform_and_die
+
+    return failure
+
+
+def unwritten(step: Callable[[], object]) -> Failure:
+    """The process dies before the call, and `step` happens."""
+
+    def die(perform: Callable[[], object]) -> object:
+        step()
+        raise Crash
+
+    return die

@@ -73,6 +73,19 @@ def test_a_start_inside_of_a_segment_comes_back_too(cluster: Cluster, store: Sto
     assert check(store).problems == []
 
 
+def test_what_was_appended_to_an_empty_log_by_a_slow_clock_comes_after_it(
+    cluster: Cluster, log: Partition, clock: ManualClock, store: Store
+) -> None:
+    began = log.snapshot.version
+    log.truncate(6)
+    clock.jump(-10_000)
+    append(log, b"new")
+    log.restore(look_back(log.table, wanted(began, None)))
+    assert values(log) == [*VALUES, b"new"]
+    fold(cluster.topic("t"))
+    assert check(store).problems == []
+
+
 def test_a_restore_that_dies_at_any_write_leaves_a_sound_log(
     cluster: Cluster, log: Partition, store: Store
 ) -> None:

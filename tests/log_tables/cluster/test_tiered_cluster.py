@@ -21,8 +21,9 @@ from log_tables.store.store import open_store
 from log_tables.table.commit import Commit, CommitInfo, Txn, put_commit
 from log_tables.table.delta_log import commit_info
 from log_tables.table.table import create_table
-from log_tables.testing import Crash, crash_after
+from log_tables.testing import Crash, Fault, FaultyStore, crash_after
 from log_tables.topic_table.topic_table import TopicTable, create_topic_table
+from tests.kit.failures import before
 from tests.kit.killed import killed
 from tests.kit.partitions import append_each, values
 from tests.kit.tiers import move_topic, tiered_cluster
@@ -321,4 +322,17 @@ def test_what_is_in_the_remote_root_comes_back_with_its_topic(cluster: Cluster, 
     clock.advance(LOG_RETENTION_MS)
     with pytest.raises(Conflict, match="were in the remote root"):
         restore_topic(cluster.topic("u"), clock.now_ms(), wanted(began, None), 0)
+    assert check(cluster.store).problems == []
+
+
+def test_a_move_that_comes_first_has_a_restore_refused(cluster: Cluster, clock: ManualClock) -> None:
+    log = cluster.claim(create_topic(cluster, "v", configs=TIERED), 0)
+    append_each(log, VALUES)
+    began = log.snapshot.version
+    log.truncate(2)
+    move = Fault(1, before(lambda: move_topic(opened(cluster), "v", [1])), {"put_if_absent"})
+    slow = Cluster.open(FaultyStore(cluster.store, [move]), clock)
+    with pytest.raises(Conflict, match="were in the remote root"):
+        restore_topic(slow.topic("v"), clock.now_ms(), wanted(began, None))
+    assert values(opened(cluster).topic("v").partition(0)) == VALUES[2:]
     assert check(cluster.store).problems == []

@@ -17,7 +17,7 @@ from log_tables.root.fsck import check
 from log_tables.store.store import Store, open_store
 from log_tables.testing import ClockedStore, Crash, Failure, Fault, FaultyStore
 from tests.kit.clusters import names
-from tests.kit.failures import after, before
+from tests.kit.failures import after, before, dies, unwritten
 from tests.kit.partitions import append, values
 
 VALUES = [b"%d" % number for number in range(6)]
@@ -54,27 +54,6 @@ PAIRS = [
     ("delete", "undelete"),
 ]
 """The act that is interrupted, and the one of the other operator. Those of a deleted topic begin with one."""
-
-
-def dies(then: Callable[[Callable[[], object]], Failure]) -> Callable[[Callable[[], object]], Failure]:
-    def failure(step: Callable[[], object]) -> Failure:
-        def perform_and_die(perform: Callable[[], object]) -> object:
-            then(step)(perform)
-            raise Crash
-
-        return perform_and_die
-
-    return failure
-
-
-def unwritten(step: Callable[[], object]) -> Failure:
-    """The process dies before the write, and the other one acts."""
-
-    def die(perform: Callable[[], object]) -> object:
-        step()
-        raise Crash
-
-    return die
 
 
 def copy_of(store: Store) -> Store:
