@@ -53,7 +53,7 @@ class Disk:
     ) -> None:
         """`synced` is called after every fsync that was done. `ordered` is a disk that keeps order."""
         self.root, self.fails, self._synced, self._ordered = root, fails, synced, ordered
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.syncs = 0
         self.failed = False
         self._known: dict[int, _File | _Directory] = {}
@@ -73,12 +73,12 @@ class Disk:
 
     def sync(self, descriptor: int) -> None:
         """Fsync an open file or directory."""
-        with self._lock:
+        with self.lock:
             self._sync(descriptor)
 
     def flush(self) -> None:
         """Make all durable, as syncfs(2). What it fails for is lost: all files that were never fsynced."""
-        with self._lock:
+        with self.lock:
             self.syncs += 1
             failure = self.fails(self.syncs)
             for directory, _, names in os.walk(self.root):
@@ -155,7 +155,7 @@ class Disk:
     def cut(self, directory: str, kept: Kept = lambda _: False) -> Store:
         """The files of `directory` that would survive a power cut now, in a store of their own."""
         store = open_store("memory://")
-        with self._lock:
+        with self.lock:
             for path, content in self._left(self._directory(self._open[0]), "", kept):
                 if path.startswith(f"{directory}/"):
                     store.put(path.removeprefix(f"{directory}/"), content)
@@ -195,13 +195,14 @@ class ProcessSync:
         return _Flush(self._do, self._disk)
 
     def _do(self, act: Callable[[], None]) -> None:
-        if self._dead:
-            raise Crash
-        try:
-            act()
-        except Crash:
-            self._dead = True
-            raise
+        with self._disk.lock:  # a thread that has waited for it may be one of the dead
+            if self._dead:
+                raise Crash
+            try:
+                act()
+            except Crash:
+                self._dead = True
+                raise
 
 
 class _Flush:
