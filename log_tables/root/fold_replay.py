@@ -148,10 +148,13 @@ def _compare(store: Store, directory: str, number: int, found: _Replay, added: l
 
 
 def _other_stats(added: list[_Added], directory: str, history: "_History") -> Iterator[str]:
-    """The files of which the table says something else than their partition does."""
+    """The files of which the table says something else than their partition does, or did before a restore:
+    that may change the modification time of a file that the table has had all along.
+    """
     for name, segment, at in added:
-        due = history.files.get(name)
-        if due is not None and due != segment:
+        said = history.files.get(name)
+        if said is not None and segment not in said:
+            due = said[-1]
             each = next(
                 each for each in due.__struct_fields__ if getattr(due, each) != getattr(segment, each)
             )
@@ -303,12 +306,13 @@ def _follow(replay: _Replay, commit: Commit) -> None:
 class _History:
     """The log of a partition from a checkpoint on, up to the version `newest`.
 
-    `at` has a number for its set of files, and its high watermark, at each version; `files` all that it had.
+    `at` has a number for its set of files, and its high watermark, at each version; `files` all that it had,
+    each as it was added, again and again if it was restored.
     """
 
     newest: int = -1
     at: dict[int, tuple[int, int]] = field(default_factory=dict)
-    files: dict[str, Segment] = field(default_factory=dict)
+    files: defaultdict[str, list[Segment]] = field(default_factory=lambda: defaultdict(list))
 
 
 def _history(store: Store, directory: str) -> _History:
@@ -326,13 +330,14 @@ def _history(store: Store, directory: str) -> _History:
         end = made.txns[TXN_HIGH_WATERMARK].version
         for add in made.adds:
             files ^= _hash(add.path)
-            found.files[add.path] = segment_of(add)
+            found.files[add.path].append(segment_of(add))
     found.at[version] = files, end
     while (commit := read_commit(store, directory, version + 1)) is not None:
         version += 1
         for path in _paths(commit):
             files ^= _hash(path)
-        found.files |= {add.path: segment_of(add) for add in commit.adds}
+        for add in commit.adds:
+            found.files[add.path].append(segment_of(add))
         end = next((txn.version for txn in commit.txns if txn.app_id == TXN_HIGH_WATERMARK), end)
         found.at[version] = files, end
     found.newest = version
